@@ -52,6 +52,9 @@
 // Length of the buffer for the reason of a loss, with its zero byte.
 #define RICOCHET_REASON_SIZE 64
 
+// Maximum length of a key in bytes.
+#define RICOCHET_KEY_SIZE 255
+
 // Messages are delivered as they arrive: a recovered one may follow messages that were sent later.
 #define RICOCHET_UNORDERED 0
 
@@ -144,6 +147,8 @@ typedef struct ricochet_join_options {
     uint64_t lifetime_us;
     // Whether this node sends messages longer than a packet to the groups.
     bool fragments;
+    // Instead of `last`: whether it begins with the last value of each key (ricochet_send_keyed).
+    bool last_per_key;
     // Room for later options, which must be zero.
     uint64_t reserved[8];
 } ricochet_join_options;
@@ -160,6 +165,9 @@ typedef struct ricochet_received {
     uint32_t last;
     // Length of the message in bytes.
     size_t length;
+    // Length of the key of which the message is the value; 0 if it has none. A message of no bytes deletes
+    // its key.
+    size_t key_length;
     // Time for which the node knew that the message was missing, in microseconds.
     uint64_t latency_us;
     // Number of messages from before the subscription, or of members asked for them.
@@ -174,6 +182,8 @@ typedef struct ricochet_received {
     char group[RICOCHET_GROUP_SIZE];
     // Reason of the loss.
     char reason[RICOCHET_REASON_SIZE];
+    // The key, without a zero byte.
+    uint8_t key[RICOCHET_KEY_SIZE];
 } ricochet_received;
 
 // Counters of a subscription.
@@ -304,6 +314,18 @@ enum ricochet_result ricochet_send(const struct ricochet_sender *sender,
                                    size_t length,
                                    int64_t timeout_us,
                                    uint32_t *sequence);
+
+// Sends the value of a key, as ricochet_send sends a message. The key has 1 to RICOCHET_KEY_SIZE bytes. The
+// members of the group keep the last value of each key, up to 64 KiB each, for those who join later with
+// `last_per_key`. A value of no bytes deletes the key. Of two values, the one that was sent later counts, by
+// the clocks of their senders.
+enum ricochet_result ricochet_send_keyed(const struct ricochet_sender *sender,
+                                         const void *key,
+                                         size_t key_length,
+                                         const void *payload,
+                                         size_t length,
+                                         int64_t timeout_us,
+                                         uint32_t *sequence);
 
 // Sends a message, and waits until `members` members of the group hold it. With RICOCHET_NOT_HELD, fewer
 // hold it when the time is over, but it was sent. With RICOCHET_TIMEOUT nothing was sent.

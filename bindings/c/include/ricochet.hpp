@@ -94,6 +94,10 @@ struct event {
 
     bool is_message() const noexcept { return facts.event == RICOCHET_MESSAGE; }
     std::string_view group() const noexcept { return facts.group; }
+    // The key of which the message is the value; empty if it has none.
+    std::string_view key() const noexcept {
+        return {reinterpret_cast<const char *>(facts.key), facts.key_length};
+    }
 };
 
 // A queue of the events of one or more groups.
@@ -133,6 +137,14 @@ public:
     // Returns whether there was room in time. Without a timeout, there is.
     bool send(std::string_view payload, microseconds timeout = forever) {
         ricochet_result result = ricochet_send(get(), payload.data(), payload.size(), timeout.count(), nullptr);
+        if (result == RICOCHET_TIMEOUT) return false;
+        check(result);
+        return true;
+    }
+    // Sends the value of a key, of which members keep the last for those who join later.
+    bool send_keyed(std::string_view key, std::string_view payload, microseconds timeout = forever) {
+        ricochet_result result = ricochet_send_keyed(get(), key.data(), key.size(), payload.data(), payload.size(),
+                                                     timeout.count(), nullptr);
         if (result == RICOCHET_TIMEOUT) return false;
         check(result);
         return true;

@@ -139,7 +139,7 @@ impl From<SendError> for Failure {
             SendError::Closed => return Self::closed(),
             SendError::TooLong { .. } => RICOCHET_TOO_LONG,
             SendError::NotHeld { .. } => RICOCHET_NOT_HELD,
-            SendError::Name { .. } | SendError::Pattern { .. } => RICOCHET_INVALID,
+            SendError::Name { .. } | SendError::Pattern { .. } | SendError::Key { .. } => RICOCHET_INVALID,
             _ => RICOCHET_FAILED,
         };
         Self::new(code, error)

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use ricochet::{Event, GROUP_NAME_MAX, GivenUp, HistoryNews};
+use ricochet::{Event, GROUP_NAME_MAX, GivenUp, HistoryNews, KEY_MAX};
 
 /// Length of the buffer for the name of a group: 1,024 bytes and a zero byte.
 pub const RICOCHET_GROUP_SIZE: usize = 1025;
@@ -10,6 +10,10 @@ const _: () = assert!(RICOCHET_GROUP_SIZE == GROUP_NAME_MAX + 1);
 
 /// Length of the buffer for the reason of a loss, with its zero byte.
 pub const RICOCHET_REASON_SIZE: usize = 64;
+
+/// Maximum length of a key in bytes.
+pub const RICOCHET_KEY_SIZE: usize = 255;
+const _: () = assert!(RICOCHET_KEY_SIZE == KEY_MAX);
 
 /// Kind of an event.
 #[repr(C)]
@@ -45,6 +49,9 @@ pub struct ricochet_received {
     pub last: u32,
     /// Length of the message in bytes.
     pub length: usize,
+    /// Length of the key of which the message is the value; 0 if it has none. A message of no bytes deletes
+    /// its key.
+    pub key_length: usize,
     /// Time for which the node knew that the message was missing, in microseconds.
     pub latency_us: u64,
     /// Number of messages from before the subscription, or of members asked for them.
@@ -59,6 +66,8 @@ pub struct ricochet_received {
     pub group: [c_char; RICOCHET_GROUP_SIZE],
     /// Reason of the loss.
     pub reason: [c_char; RICOCHET_REASON_SIZE],
+    /// The key, without a zero byte.
+    pub key: [u8; RICOCHET_KEY_SIZE],
 }
 
 /// Facts of an event, without texts.
@@ -82,14 +91,19 @@ struct Facts {
 pub(crate) unsafe fn store(event: &Event, received: *mut ricochet_received) {
     let (kind, group, reason, facts) = facts(event);
     let Facts { sender, sequence, last, length, latency_us, messages, recovered, past, complete } = facts;
-    // SAFETY: as this function. The texts are the last fields, of which only the used part is written, since
-    // this is done for each message.
+    let key = match event {
+        Event::Message(message) => message.key().unwrap_or_default(),
+        _ => &[],
+    };
+    // SAFETY: as this function, and a key is no longer than its field. Texts and key are the last fields, of
+    // which only the used part is written, since this is done for each message.
     unsafe {
         (&raw mut (*received).event).write(kind);
         (&raw mut (*received).sender).write(sender);
         (&raw mut (*received).sequence).write(sequence);
         (&raw mut (*received).last).write(last);
         (&raw mut (*received).length).write(length);
+        (&raw mut (*received).key_length).write(key.len());
         (&raw mut (*received).latency_us).write(latency_us);
         (&raw mut (*received).messages).write(messages);
         (&raw mut (*received).recovered).write(recovered);
@@ -97,6 +111,7 @@ pub(crate) unsafe fn store(event: &Event, received: *mut ricochet_received) {
         (&raw mut (*received).complete).write(complete);
         store_text(group, (&raw mut (*received).group).cast(), RICOCHET_GROUP_SIZE);
         store_text(&reason, (&raw mut (*received).reason).cast(), RICOCHET_REASON_SIZE);
+        (&raw mut (*received).key).cast::<u8>().copy_from_nonoverlapping(key.as_ptr(), key.len());
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use ricochet::SendError;
+use ricochet::{SendError, SendOptions};
 
 use crate::node::ricochet_node;
 use crate::outcome::{Failure, guard, guard_or, ricochet_result};
@@ -50,14 +50,22 @@ impl Wake for Room {
 impl ricochet_sender {
     /// Sends a message if there is room. Otherwise the descriptor, if there is one, becomes readable when
     /// there may be.
-    fn try_send(&self, payload: &[u8]) -> Result<u32, SendError> {
-        let Some(room) = self.room.get() else { return self.inner.try_send(payload) };
+    fn try_send(&self, payload: &[u8], options: &SendOptions<'_>) -> Result<u32, SendError> {
+        let Some(room) = self.room.get() else { return self.inner.try_send_with(payload, options) };
         let _ = room.0.read();
         let waker = Waker::from(Arc::clone(room));
         // A wait that is dropped stays registered until the next wake-up.
-        match pin!(self.inner.send_async(payload)).poll(&mut Context::from_waker(&waker)) {
+        match pin!(self.inner.send_async_with(payload, options)).poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(sent) => sent,
             Poll::Pending => Err(SendError::WouldBlock),
+        }
+    }
+
+    fn send(&self, payload: &[u8], options: &SendOptions<'_>, timeout_us: i64) -> Result<u32, SendError> {
+        match timeout_us {
+            RICOCHET_NOW => self.try_send(payload, options),
+            ..0 => self.inner.send_with(payload, options),
+            1.. => self.inner.send_timeout_with(payload, options, duration(timeout_us)),
         }
     }
 }
@@ -110,11 +118,33 @@ pub unsafe extern "C" fn ricochet_send(
     guard(|| {
         // SAFETY: the caller ensures what the header says of pointers.
         let (sender, payload) = unsafe { (handle("sender", sender)?, bytes("payload", payload, length)?) };
-        let sent = match timeout_us {
-            RICOCHET_NOW => sender.try_send(payload)?,
-            ..0 => sender.inner.send(payload)?,
-            1.. => sender.inner.send_timeout(payload, duration(timeout_us))?,
+        let sent = sender.send(payload, &SendOptions::default(), timeout_us)?;
+        // SAFETY: as above.
+        unsafe { put_unless_null(sequence, sent) }
+    })
+}
+
+/// Sends the value of a key, as ricochet_send sends a message. The key has 1 to RICOCHET_KEY_SIZE bytes. The
+/// members of the group keep the last value of each key, up to 64 KiB each, for those who join later with
+/// `last_per_key`. A value of no bytes deletes the key. Of two values, the one that was sent later counts, by
+/// the clocks of their senders.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ricochet_send_keyed(
+    sender: *const ricochet_sender,
+    key: *const c_void,
+    key_length: usize,
+    payload: *const c_void,
+    length: usize,
+    timeout_us: i64,
+    sequence: *mut u32,
+) -> ricochet_result {
+    guard(|| {
+        // SAFETY: the caller ensures what the header says of pointers.
+        let (sender, key, payload) = unsafe {
+            (handle("sender", sender)?, bytes("key", key, key_length)?, bytes("payload", payload, length)?)
         };
+        let options = SendOptions { key: Some(key), ..SendOptions::default() };
+        let sent = sender.send(payload, &options, timeout_us)?;
         // SAFETY: as above.
         unsafe { put_unless_null(sequence, sent) }
     })

@@ -53,6 +53,8 @@ pub struct ricochet_join_options {
     pub lifetime_us: u64,
     /// Whether this node sends messages longer than a packet to the groups.
     pub fragments: bool,
+    /// Instead of `last`: whether it begins with the last value of each key (ricochet_send_keyed).
+    pub last_per_key: bool,
     /// Room for later options, which must be zero.
     pub reserved: [u64; 8],
 }
@@ -96,11 +98,15 @@ impl ricochet_join_options {
             RICOCHET_BLOCK => Some(Policy::Block),
             other => return Err(Failure::invalid(format_args!("policy: expected 0 to 3, saw {other}"))),
         };
-        let from = match (self.last, self.since_us) {
-            (0, 0) => Start::Live,
-            (count, 0) => Start::Last(count),
-            (0, age_us) => Start::Since(Duration::from_micros(age_us)),
-            _ => return Err(Failure::invalid("options: expected last or since_us, saw both")),
+        let from = match (self.last, self.since_us, self.last_per_key) {
+            (0, 0, false) => Start::Live,
+            (count, 0, false) => Start::Last(count),
+            (0, age_us, false) => Start::Since(Duration::from_micros(age_us)),
+            (0, 0, true) => Start::LastPerKey,
+            _ => {
+                let text = "options: expected one of last, since_us and last_per_key, saw several";
+                return Err(Failure::invalid(text));
+            }
         };
         if self.reserved != [0; 8] {
             return Err(Failure::invalid(
@@ -279,6 +285,7 @@ mod tests {
             ricochet_join_options { order: 9, ..zero },
             ricochet_join_options { policy: 4, ..zero },
             ricochet_join_options { last: 1, since_us: 1, ..zero },
+            ricochet_join_options { since_us: 1, last_per_key: true, ..zero },
             ricochet_join_options { reserved: [0, 0, 0, 0, 0, 0, 0, 1], ..zero },
         ] {
             assert_eq!(wrong.parse().unwrap_err().code, ricochet_result::RICOCHET_INVALID, "{wrong:?}");
@@ -295,5 +302,7 @@ mod tests {
         assert_eq!((parsed.order, parsed.policy), (Order::Fifo, Some(Policy::Block)));
         assert_eq!((parsed.queue, parsed.from), (Some(7), Start::Last(3)));
         assert_eq!(parsed.lifetime, Some(Duration::from_micros(5)));
+        let keyed = ricochet_join_options { last_per_key: true, ..zero };
+        assert_eq!(keyed.parse().unwrap().from, Start::LastPerKey);
     }
 }

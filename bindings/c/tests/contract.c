@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +195,54 @@ static void a_sender_is_told_of_room(ricochet_node *receiver, ricochet_node *nod
     ricochet_sender_free(sender);
 }
 
+static void a_late_joiner_gets_the_last_value_of_each_key(ricochet_node *member, ricochet_node *node) {
+    const char *const groups[] = {"values"};
+    const char *const sent[][2] = {{"one", "1"}, {"two", "1"}, {"gone", "1"}, {"one", "22"}, {"gone", ""}};
+    const char *const expected[][2] = {{"two", "1"}, {"one", "22"}};
+    ricochet_join_options options = {0};
+    ricochet_subscription *kept = NULL, *values = NULL;
+    ricochet_sender *sender = NULL;
+    ricochet_received received;
+    char buffer[16];
+    EXPECT(ricochet_join(member, groups, 1, NULL, &kept) == RICOCHET_OK);
+    EXPECT(ricochet_sender_new(node, "values", 0, &sender) == RICOCHET_OK);
+    EXPECT(ricochet_node_wait_for_members(node, "values", 1, PATIENCE) == RICOCHET_OK);
+    EXPECT(ricochet_send_keyed(sender, NULL, 0, "x", 1, RICOCHET_NOW, NULL) == RICOCHET_INVALID);
+    EXPECT(strstr(ricochet_error(), "expected 1 to 255 bytes, saw 0") != NULL);
+    EXPECT(ricochet_send_keyed(sender, NULL, 3, "x", 1, RICOCHET_NOW, NULL) == RICOCHET_INVALID);
+    EXPECT(ricochet_send_keyed(NULL, "key", 3, "x", 1, RICOCHET_NOW, NULL) == RICOCHET_INVALID);
+    for (size_t at = 0; at < sizeof sent / sizeof *sent; at++) {
+        const char *key = sent[at][0], *value = sent[at][1];
+        EXPECT(ricochet_send_keyed(sender, key, strlen(key), value, strlen(value), PATIENCE, NULL) == RICOCHET_OK);
+        EXPECT(ricochet_recv(kept, buffer, sizeof buffer, PATIENCE, &received) == RICOCHET_OK);
+        EXPECT(received.key_length == strlen(key) && memcmp(received.key, key, received.key_length) == 0);
+    }
+    EXPECT(ricochet_send(sender, "plain", 5, PATIENCE, NULL) == RICOCHET_OK);
+    EXPECT(ricochet_recv(kept, buffer, sizeof buffer, PATIENCE, &received) == RICOCHET_OK);
+    EXPECT(received.key_length == 0);
+
+    ricochet_node *late = start(ricochet_node_address(member));
+    EXPECT(ricochet_node_wait_for_members(late, "values", 1, PATIENCE) == RICOCHET_OK);
+    options.last_per_key = true;
+    EXPECT(ricochet_join(late, groups, 1, &options, &values) == RICOCHET_OK);
+    EXPECT(ricochet_recv(values, buffer, sizeof buffer, PATIENCE, &received) == RICOCHET_OK);
+    // The member has joined without the values from before, so it does not know whether these are all.
+    EXPECT(received.event == RICOCHET_HISTORY_BEGINS && received.messages == 2 && !received.complete);
+    for (size_t at = 0; at < sizeof expected / sizeof *expected; at++) {
+        const char *key = expected[at][0], *value = expected[at][1];
+        EXPECT(ricochet_recv(values, buffer, sizeof buffer, PATIENCE, &received) == RICOCHET_OK);
+        EXPECT(received.event == RICOCHET_MESSAGE && received.past);
+        EXPECT(received.key_length == strlen(key) && memcmp(received.key, key, received.key_length) == 0);
+        EXPECT(received.length == strlen(value) && memcmp(buffer, value, received.length) == 0);
+    }
+    EXPECT(ricochet_recv(values, buffer, sizeof buffer, PATIENCE, &received) == RICOCHET_OK);
+    EXPECT(received.event == RICOCHET_HISTORY_ENDS && received.key_length == 0);
+    ricochet_subscription_free(values);
+    ricochet_node_free(late);
+    ricochet_sender_free(sender);
+    ricochet_subscription_free(kept);
+}
+
 static void *wait_for_the_end(void *subscription) {
     ricochet_received received;
     ricochet_result result = ricochet_recv(subscription, NULL, 0, RICOCHET_FOREVER, &received);
@@ -236,6 +285,7 @@ int main(void) {
     long_and_held_messages(node, subscription, sender);
     a_slow_reader_is_told(receiver, node);
     a_sender_is_told_of_room(receiver, node);
+    a_late_joiner_gets_the_last_value_of_each_key(receiver, node);
     EXPECT(ricochet_node_flush(node, PATIENCE) == RICOCHET_OK);
     EXPECT(ricochet_node_status(receiver, NULL) == RICOCHET_INVALID);
     EXPECT(ricochet_node_status(receiver, &json) == RICOCHET_OK);

@@ -58,6 +58,7 @@ pub(crate) fn send(error: &SendError) -> PyErr {
         | SendError::Pattern { .. }
         | SendError::Headers { .. }
         | SendError::Deadline { .. }
+        | SendError::Key { .. }
         | SendError::NotARequest => value(error),
         SendError::NotHeld { .. } => PyTimeoutError::new_err(error.to_string()),
         SendError::Closed => closed(),

@@ -101,12 +101,13 @@ impl Node {
 
     /// Joins groups, with one queue for all. The subscription receives all messages sent
     /// to them from this moment on, and before them the `last` messages of each group, or those of the time
-    /// `since`, in seconds, as far as members keep them. With `loopback`, it receives the node's own messages
+    /// `since`, in seconds, or, with `last_per_key`, the last value of each key, as far as members keep them.
+    /// With `loopback`, it receives the node's own messages
     /// too; with `members`, events about the members of the groups. `order` is "unordered", "fifo", "total"
     /// or "total-safe".
     #[pyo3(signature = (
         *groups, fifo=false, queue=None, policy=None, fragments=false, c=None, lifetime=None, held=None,
-        last=None, since=None, loopback=false, members=false, order=None,
+        last=None, since=None, loopback=false, members=false, order=None, last_per_key=false,
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -129,6 +130,7 @@ impl Node {
         loopback: bool,
         members: bool,
         order: Option<&str>,
+        last_per_key: bool,
     ) -> PyResult<Subscription> {
         let orders = [
             ("unordered", Order::Unordered),
@@ -143,10 +145,11 @@ impl Node {
             ("drop-newest", Policy::DropNewest),
         ];
         let from = match (last, seconds("since", since)?) {
+            (None, None) if last_per_key => Start::LastPerKey,
             (None, None) => Start::Live,
-            (Some(count), None) => Start::Last(count),
-            (None, Some(age)) => Start::Since(age),
-            (Some(_), Some(_)) => return Err(error::value("expected last or since, saw both")),
+            (Some(count), None) if !last_per_key => Start::Last(count),
+            (None, Some(age)) if !last_per_key => Start::Since(age),
+            _ => return Err(error::value("expected one of last, since and last_per_key, saw several")),
         };
         let options = JoinOptions {
             order: order.unwrap_or(if fifo { Order::Fifo } else { Order::Unordered }),
@@ -314,7 +317,7 @@ pub(crate) struct Sender(ricochet::Sender);
 impl Sender {
     /// Sends a message and returns its sequence number. `headers` are bytes that receivers get beside the
     /// payload; `deadline` is the age in seconds at which the message is worthless.
-    #[pyo3(signature = (payload, *, headers=None, deadline=None, content_type=None))]
+    #[pyo3(signature = (payload, *, headers=None, deadline=None, content_type=None, key=None))]
     fn send(
         &self,
         py: Python<'_>,
@@ -322,9 +325,10 @@ impl Sender {
         headers: Option<&[u8]>,
         deadline: Option<f64>,
         content_type: Option<&str>,
+        key: Option<&[u8]>,
     ) -> PyResult<u32> {
         let (headers, deadline) = (headers.unwrap_or_default(), seconds("deadline", deadline)?);
-        send(py, &self.0, payload, &SendOptions { deadline, content_type, headers })
+        send(py, &self.0, payload, &SendOptions { deadline, content_type, headers, key })
     }
 
     /// Sends a message, waits until `members` members of the group hold it, and returns its sequence number.

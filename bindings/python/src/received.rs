@@ -92,6 +92,12 @@ impl Message {
         PyBytes::new(py, self.0.headers())
     }
 
+    /// Key of which the message is the value; None if it has none. An empty payload deletes the key.
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.0.key().map(|key| PyBytes::new(py, key))
+    }
+
     /// Whether the message was lost at first, and then recovered or retransmitted.
     #[getter]
     fn recovered(&self) -> bool {

@@ -233,8 +233,30 @@ def test_a_late_joiner_gets_the_past(pair: tuple[ricochet.Node, ricochet.Node]) 
         assert isinstance(ends, ricochet.History) and ends.ended and ends.messages is None
         with late.join("prices", since=3600.0) as again:
             assert again.recv(timeout=LONG).past
-        with pytest.raises(ValueError, match="last or since"):
+        with pytest.raises(ValueError, match="one of last, since and last_per_key"):
             late.join("other", last=3, since=1.0)
+
+
+def test_a_late_joiner_gets_the_last_value_of_each_key(pair: tuple[ricochet.Node, ricochet.Node]) -> None:
+    member, node = pair
+    kept = member.join("prices")
+    assert node.wait_for_members("prices", timeout=LONG)
+    prices = node.sender("prices")
+    for key, value in [(b"AAPL", b"187.21"), (b"IBM", b"141.10"), (b"AAPL", b"187.22")]:
+        prices.send(value, key=key)
+    assert [kept.recv(timeout=LONG).key for _ in range(3)] == [b"AAPL", b"IBM", b"AAPL"]
+    with start(member.address) as late:
+        assert late.wait_for_members("prices", timeout=LONG)
+        values = late.join("prices", last_per_key=True)
+        begins = values.recv_event(timeout=LONG)
+        # The member has joined without the values from before, so it cannot know whether these are all.
+        assert isinstance(begins, ricochet.History) and (begins.messages, begins.complete) == (2, False)
+        came = [values.recv(timeout=LONG) for _ in range(2)]
+        assert [(message.key, message.payload) for message in came] == [(b"IBM", b"141.10"), (b"AAPL", b"187.22")]
+        with pytest.raises(ValueError, match="expected 1 to 255 bytes, saw 0"):
+            prices.send(b"x", key=b"")
+        with pytest.raises(ValueError, match="one of last, since and last_per_key"):
+            late.join("other", last=3, last_per_key=True)
 
 
 def test_messages_come_with_time_address_and_headers(pair: tuple[ricochet.Node, ricochet.Node]) -> None:

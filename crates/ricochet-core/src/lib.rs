@@ -51,7 +51,7 @@ pub use feedback::Feedback;
 pub use flow::{FlowConfig, Follow};
 pub use foundation::Seq;
 pub use groups::{GroupConfig, Groups, GroupsError};
-pub use history::{HistoryConfig, HistoryNews, Wish};
+pub use history::{HistoryConfig, HistoryNews, KEYED_MAX, KeyedConfig, Wish};
 pub use ids::{GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};
 pub use node::{Node, NodeConfig};
 pub use outgoing::Outgoing;

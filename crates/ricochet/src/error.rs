@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use ricochet_core::GroupsError;
-use ricochet_core::wire::{CONTENT_TYPE_MAX, HEADERS_MAX};
+use ricochet_core::wire::{CONTENT_TYPE_MAX, HEADERS_MAX, KEY_MAX};
 use thiserror::Error;
 
 use crate::config::ConfigError;
@@ -141,9 +141,23 @@ pub enum JoinError {
         /// The option that differs.
         what: &'static str,
     },
-    /// A subscription in total order begins with messages of the past, which have no total order.
-    #[error("from: expected `Start::Live` with total order, saw messages of the past; use `Order::Fifo`")]
+    /// A subscription in total order begins with messages of the past. Members keep them without the numbers
+    /// that they had in total order.
+    #[error(
+        "from: expected `Start::Live` with total order, saw messages of the past, which members keep without \
+         their numbers; read them with another subscription with `Order::Fifo`"
+    )]
     Past,
+    /// A subscription in total order joins a group while another one of this node reads messages of the past
+    /// from members, or after it has begun with the last values of keys.
+    #[error(
+        "order: expected no subscription to {group} that began with messages of the past, saw one; join the \
+         group in total order first, or with another node"
+    )]
+    PastOfOther {
+        /// The group.
+        group: String,
+    },
     /// An option is out of range.
     #[error("{what}: expected {expected}, saw {seen}")]
     Option {
@@ -205,6 +219,12 @@ pub enum SendError {
         content_type: usize,
         /// Length of the headers in bytes.
         headers: usize,
+    },
+    /// The key is empty or too long.
+    #[error("key: expected 1 to {KEY_MAX} bytes, saw {length}")]
+    Key {
+        /// Its length in bytes.
+        length: usize,
     },
     /// The deadline is too long.
     #[error("deadline: expected up to 3600 seconds, saw {seconds}")]

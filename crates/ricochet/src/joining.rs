@@ -315,6 +315,11 @@ impl Shared {
                     return Err(differs(name, "lifetime"));
                 }
                 Some(_) if out.totals.differs(*id, options.safety) => return Err(differs(name, "order")),
+                Some(joined)
+                    if options.safety.is_some() && (joined.past.is_open() || joined.past.is_keyed) =>
+                {
+                    return Err(JoinError::PastOfOther { group: name.to_string() });
+                }
                 Some(_) => {}
                 None => new.push((*id, Arc::clone(name))),
             }

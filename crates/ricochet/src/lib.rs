@@ -97,6 +97,7 @@ pub use policy::Policy;
 pub use queue::QueueCounts;
 pub use ricochet_core::counters::GivenUp;
 pub use ricochet_core::order::OrderNews;
+pub use ricochet_core::wire::KEY_MAX;
 pub use ricochet_core::{Follow, HistoryNews, NodeId};
 pub use sender::{SendOptions, Sender};
 pub use status::Status;

@@ -37,7 +37,7 @@ pub struct Message {
     pub(crate) sent_us: Option<u64>,
     /// Time from which on it is worthless, by this node's clock.
     pub(crate) expires_us: Option<u64>,
-    /// Its envelope, if that has content type or headers.
+    /// Its envelope, if that has content type, headers or key.
     pub(crate) envelope: Option<Payload>,
     /// Number that replies repeat, if it is a request.
     pub(crate) request: Option<u64>,
@@ -102,6 +102,12 @@ impl Message {
     /// Returns the bytes that the sender has given to the message beside the payload; none if it has not.
     pub fn headers(&self) -> &[u8] {
         self.envelope().headers
+    }
+
+    /// Returns the key of which the message is the value
+    /// ([`Sender::send_keyed`](crate::Sender::send_keyed)). An empty payload deletes the key.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.envelope().key
     }
 
     fn envelope(&self) -> Envelope<'_> {

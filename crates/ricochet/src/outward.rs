@@ -337,7 +337,7 @@ impl Output for Outward {
 /// Contents of the envelope of a message.
 #[derive(Default)]
 struct About {
-    /// The envelope itself, if it has content type or headers.
+    /// The envelope itself, if it has content type, headers or key.
     envelope: Option<Payload>,
     deadline_us: Option<u64>,
     request: Option<u64>,
@@ -349,7 +349,7 @@ fn open(whole: &Payload) -> Option<(Payload, About)> {
     let (envelope, payload) = Envelope::read(whole.bytes()).ok()?;
     let length = whole.bytes().len();
     let start = length - payload.len();
-    let is_kept = envelope.headers_len() > 0 || envelope.content_type.is_some();
+    let is_kept = envelope.headers_len() > 0 || envelope.content_type.is_some() || envelope.key.is_some();
     let (deadline_us, request, reply) =
         (envelope.deadline_us.map(u64::from), envelope.request, envelope.reply);
     let envelope = is_kept.then(|| whole.part(0..start));

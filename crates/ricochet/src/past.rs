@@ -45,6 +45,13 @@ pub enum Start {
     Last(u64),
     /// The first that was sent in this time before the subscription.
     Since(Duration),
+    /// The last value of each key, those of one sender in their order
+    /// ([`Sender::send_keyed`](crate::Sender::send_keyed)). Then the first message that was sent after the
+    /// subscription.
+    ///
+    /// `Event::History` states that these are the values of all keys only if the member that they come from
+    /// has joined in this way too, and has forgotten none.
+    LastPerKey,
 }
 
 impl Start {
@@ -53,6 +60,7 @@ impl Start {
             Self::Live => None,
             Self::Last(count) => Some(Wish::Last(count)),
             Self::Since(age) => Some(Wish::Since(u64::try_from(age.as_micros()).unwrap_or(u64::MAX))),
+            Self::LastPerKey => Some(Wish::LastPerKey),
         }
     }
 }
@@ -75,6 +83,9 @@ pub(crate) struct Past {
     pub(crate) wish: Option<Wish>,
     /// The consumers; none if this node takes part in the group.
     pub(crate) parts: HashMap<usize, Part>,
+    /// Whether this node has begun with the last values of keys. Later messages with older values are left
+    /// out then.
+    pub(crate) is_keyed: bool,
 }
 
 impl Past {
@@ -99,6 +110,7 @@ impl Joined {
         self.consumers.push(consumer);
         if is_new {
             self.past.wish = wish;
+            self.past.is_keyed = wish == Some(Wish::LastPerKey);
         }
         let part = match wish {
             _ if !is_new && !self.past.is_open() => return wish.is_some(),

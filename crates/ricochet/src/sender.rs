@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ricochet_core::GroupId;
-use ricochet_core::wire::{CONTENT_TYPE_MAX, DEADLINE_US_MAX, Envelope, HEADERS_MAX};
+use ricochet_core::wire::{CONTENT_TYPE_MAX, DEADLINE_US_MAX, Envelope, HEADERS_MAX, KEY_MAX};
 
 use crate::error::SendError;
 use crate::shared::Shared;
@@ -48,6 +48,7 @@ pub struct Sender {
 ///     deadline: Some(Duration::from_secs(5)),
 ///     content_type: Some("application/json"),
 ///     headers: b"trace=7",
+///     key: Some(b"7"),
 /// };
 /// node.sender("orders")?.send_with(b"{}", &options)?;
 /// let order = orders.recv()?;
@@ -71,6 +72,8 @@ pub struct SendOptions<'a> {
     pub content_type: Option<&'a str>,
     /// Bytes that receivers get beside the payload; with the content type up to 256.
     pub headers: &'a [u8],
+    /// Key of which the message is the value, 1 to 255 bytes ([`Sender::send_keyed`]).
+    pub key: Option<&'a [u8]>,
 }
 
 /// A message on its way out.
@@ -150,7 +153,41 @@ impl Sender {
         self.shared.send(&self.outbound(payload, options)?, None)
     }
 
-    /// Does the same, and waits for room at most until the timeout is over.
+    /// Sends the value of a key of 1 to 255 bytes, as [`send`](Self::send) does. The members of the group
+    /// keep the last value of each key for those who join later with
+    /// [`Start::LastPerKey`](crate::Start::LastPerKey), up to 64 KiB each. An empty value deletes the key.
+    ///
+    /// Of two values, the one that was sent later counts, by the clocks of their senders.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use ricochet::{JoinOptions, Node, Start};
+    /// # let quiet = || Node::builder("lo").address([127, 0, 0, 1]).unicast(true).port(0);
+    /// # let member = quiet().start()?;
+    /// # let kept = member.join("prices")?;
+    /// # let node = quiet().seed(member.address().to_string()).start()?;
+    /// # assert!(node.wait_for_members("prices", 1, std::time::Duration::from_secs(20)));
+    /// let prices = node.sender("prices")?;
+    /// for (share, price) in [("AAPL", "187.21"), ("IBM", "141.10"), ("AAPL", "187.22")] {
+    ///     prices.send_keyed(share.as_bytes(), price.as_bytes())?;
+    /// }
+    /// # (0..3).for_each(|_| drop(kept.recv()));
+    /// # let late = quiet().seed(member.address().to_string()).start()?;
+    /// let options = JoinOptions { from: Start::LastPerKey, ..JoinOptions::default() };
+    /// let values = late.join_with("prices", &options)?;
+    /// let (ibm, aapl) = (values.recv()?, values.recv()?);
+    /// assert_eq!((ibm.key(), ibm.payload()), (Some(&b"IBM"[..]), &b"141.10"[..]));
+    /// assert_eq!((aapl.key(), aapl.payload()), (Some(&b"AAPL"[..]), &b"187.22"[..]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send_keyed(&self, key: &[u8], payload: &[u8]) -> Result<u32, SendError> {
+        self.send_with(payload, &SendOptions { key: Some(key), ..SendOptions::default() })
+    }
+
+    /// Sends a message as [`send`](Self::send) does, and waits for room at most until the timeout is over.
     ///
     /// # Errors
     /// [`SendError::WouldBlock`] if there was no room; then nothing was sent.
@@ -223,14 +260,17 @@ impl Sender {
         payload: &'a [u8],
         options: &SendOptions<'a>,
     ) -> Result<Outbound<'a>, SendError> {
-        let SendOptions { deadline, content_type, headers } = *options;
+        let SendOptions { deadline, content_type, headers, key } = *options;
         let deadline_us = deadline.or(self.deadline).map(|deadline| {
             let us = u32::try_from(deadline.as_micros()).ok();
             us.filter(|&us| us <= DEADLINE_US_MAX).ok_or(SendError::Deadline { seconds: deadline.as_secs() })
         });
         let content_type = content_type.or(self.content_type.as_deref());
         let deadline_us = deadline_us.transpose()?;
-        let envelope = Envelope { deadline_us, content_type, headers, ..Envelope::default() };
+        if let Some(key) = key.filter(|key| !(1..=KEY_MAX).contains(&key.len())) {
+            return Err(SendError::Key { length: key.len() });
+        }
+        let envelope = Envelope { deadline_us, content_type, headers, key, ..Envelope::default() };
         if content_type.is_some_and(|name| name.len() > CONTENT_TYPE_MAX)
             || envelope.headers_len() > HEADERS_MAX
         {

@@ -52,6 +52,9 @@ class Message:
     def headers(self) -> bytes:
         """Bytes that the sender has given to the message beside the payload."""
     @property
+    def key(self) -> bytes | None:
+        """Key of which the message is the value; None if it has none. An empty payload deletes the key."""
+    @property
     def recovered(self) -> bool:
         """Whether the message was lost at first, and then recovered or retransmitted."""
     @property
@@ -205,10 +208,12 @@ class Sender:
         headers: bytes | None = None,
         deadline: float | None = None,
         content_type: str | None = None,
+        key: bytes | None = None,
     ) -> int:
         """Sends a message and returns its sequence number.
 
-        `headers` are bytes that receivers get beside the payload; with the content type up to 256. `deadline` is the age
+        `key`, of 1 to 255 bytes: the message is its value, and members keep the last value for those who join later with
+        `last_per_key`. `headers` are bytes that receivers get beside the payload; with the content type up to 256. `deadline` is the age
         in seconds at which the message is worthless: receivers do not get it when it is older."""
 
 class Node:
@@ -247,12 +252,14 @@ class Node:
         loopback: bool = False,
         members: bool = False,
         order: Literal["unordered", "fifo", "total", "total-safe"] | None = None,
+        last_per_key: bool = False,
     ) -> Subscription:
         """Joins groups, with one queue for all. A name with `*` is a pattern: it joins all groups that match, as they appear.
 
         The subscription receives all messages sent to them from this moment on, and before them the `last` messages of
-        each group, or those of the time `since`, in seconds, as far as members keep them. `lifetime`: seconds after which
-        a missing message is given up that its sender marked as expiring. `held`: with `fifo`, maximum number of
+        each group, or those of the time `since`, in seconds, or, with `last_per_key`, the last value of each key, as far
+        as members keep them. `lifetime`: seconds after which a missing message is given up that its sender marked as
+        expiring. `held`: with `fifo`, maximum number of
         messages held back until earlier ones arrive. `loopback`: receive the node's own messages too. `members`: events
         about the members of the groups, first for those known. The node's settings apply to options not given."""
     def send(self, group: str, payload: bytes) -> int:

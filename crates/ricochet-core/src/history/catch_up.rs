@@ -5,14 +5,18 @@
 //! window that grows, until it has reached the end. If the member falls silent, or has forgotten the next
 //! bytes, the node goes on with another one, a little before the time that it had reached. Packets that it
 //! has are recognized as duplicates.
-
-use std::collections::BTreeMap;
+//!
+//! A node that wants the last message of each key reads a copy of them, and then the log of the same member
+//! from where it ended when the copy was made.
 
 use hashbrown::HashMap;
 use rand_chacha::ChaCha8Rng;
 
+use super::keyed::read_front;
+use super::reading::{ANSWER_US, Offer, Reading, STRIKES_MAX};
 use super::{HistoryNews, Wish};
 use crate::chance;
+use crate::counters::Malformed;
 use crate::ids::{GroupId, NodeId};
 use crate::wire::{Ask, History, HistoryBody};
 
@@ -20,28 +24,14 @@ use crate::wire::{Ask, History, HistoryBody};
 const PATIENCE_US: u64 = 2_000_000;
 /// Time for which the node looks for a member that has everything, in microseconds.
 const CHOICE_US: u64 = 200_000;
-/// First time-out of an answer, in microseconds. It doubles with each time-out in a row.
-const ANSWER_US: u64 = 20_000;
-/// Number of time-outs in a row after which the node goes on with another member.
-const STRIKES_MAX: u32 = 5;
 /// Number of times that one member is asked where its log begins.
 const TRIES_MAX: u8 = 3;
-/// Interval at which a reader without room is looked at again, in microseconds.
-const FULL_US: u64 = 1_000;
-/// Bytes requested at first, and at most.
-const WINDOW: u64 = 8 << 10;
-const WINDOW_MAX: u64 = 128 << 10;
-/// Number of bytes not processed yet with which the node requests no more.
-const CARRY_MAX: usize = 256 << 10;
-/// Maximum number of parts kept that arrived too early.
-const PARKED_MAX: usize = 256;
 /// Time by which the node goes back when it goes on with another member, in microseconds.
 const MARGIN_US: u64 = 2_000_000;
-/// Time after the first end of the log after which the rest is left to the recovery of losses, in
-/// microseconds.
-const CHASE_US: u64 = 100_000;
 /// Maximum number of senders whose packets are noted during the reading.
 const SENDERS_MAX: usize = 1 << 14;
+/// Number of copies in a row that members may drop before this node has read anything new of them.
+const COPIES_MAX: u8 = 8;
 
 /// Packets of a sender that came or were announced during the reading.
 #[derive(Clone, Copy, Debug)]
@@ -49,44 +39,6 @@ pub(crate) struct Noted {
     /// The first that came; `None` if none did.
     pub(crate) first: Option<u32>,
     pub(crate) last: u32,
-}
-
-/// An offer of a member.
-#[derive(Clone, Copy, Debug)]
-struct Offer {
-    server: NodeId,
-    start: u64,
-    end: u64,
-    skip: u16,
-    messages: u64,
-    is_complete: bool,
-    clock_us: u64,
-    at_us: u64,
-}
-
-/// The log that is read.
-#[derive(Debug)]
-struct Reading {
-    offer: Offer,
-    /// Offset of the first byte that has not come.
-    next: u64,
-    /// Offset after the last byte that came.
-    highest: u64,
-    /// Offset after the last byte requested.
-    requested: u64,
-    /// End of the log, as last heard.
-    end: u64,
-    /// Time at which the end of the offer was reached.
-    reached_us: Option<u64>,
-    window: u64,
-    /// Bytes between those that came, to be requested at once.
-    gap: Option<(u64, u64)>,
-    /// Parts that arrived too early.
-    parked: BTreeMap<u64, Vec<u8>>,
-    /// Bytes that came and are not processed.
-    carry: Vec<u8>,
-    progress_us: u64,
-    strikes: u32,
 }
 
 #[derive(Debug)]
@@ -102,6 +54,8 @@ pub(crate) enum Step {
     Send(NodeId, Ask),
     Notify(HistoryNews),
     Wait,
+    /// The last messages of keys have been read. Their log follows.
+    Copied,
     /// The node has all that it gets.
     End,
 }
@@ -121,12 +75,18 @@ pub(crate) struct CatchUp {
     asked: HashMap<NodeId, u8>,
     best: Option<Offer>,
     is_announced: bool,
+    /// Whether the copy that was read had the last messages of all keys; `None` if none was read.
+    copied: Option<bool>,
+    /// Number of copies that were dropped since anything new was read.
+    dropped: u8,
     /// Time of the oldest and of the newest record processed, by this node's clock.
     cut_us: Option<u64>,
     reached_us: Option<u64>,
     noted: HashMap<NodeId, Noted>,
     /// Streams that members know, and the next packet of each when they were asked.
     streams: HashMap<NodeId, u32>,
+    /// Next packet after those in a copy, of streams that the copy tells no position of.
+    unplaced: HashMap<NodeId, u32>,
 }
 
 impl CatchUp {
@@ -142,11 +102,91 @@ impl CatchUp {
             asked: HashMap::new(),
             best: None,
             is_announced: false,
+            copied: None,
+            dropped: 0,
             cut_us: None,
             reached_us: None,
             noted: HashMap::new(),
             streams: HashMap::new(),
+            unplaced: HashMap::new(),
         }
+    }
+
+    /// Returns whether the last message of each key is wanted.
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.wish == Wish::LastPerKey
+    }
+
+    /// Returns whether the next thing to read is a copy, and no log.
+    fn wants_copy(&self) -> bool {
+        self.is_keyed() && self.copied.is_none()
+    }
+
+    /// Returns whether a copy is read.
+    pub(crate) fn is_copying(&self) -> bool {
+        matches!(&self.phase, Phase::Reading(reading) if reading.copy.is_some())
+    }
+
+    /// Returns whether the last messages of all keys have been read, or the group had no members.
+    pub(crate) fn is_whole(&self) -> bool {
+        let was_alone = || self.searched_us == self.begun_us && self.asked.is_empty();
+        self.is_keyed() && self.copied.unwrap_or_else(was_alone)
+    }
+
+    /// Reads the front of a copy. Returns whether it is read.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub(crate) fn take_front(&mut self) -> Result<bool, Malformed> {
+        let Self { phase: Phase::Reading(reading), streams, unplaced, .. } = self else { return Ok(false) };
+        let Some(copy) = &mut reading.copy else { return Ok(false) };
+        if copy.has_front {
+            return Ok(true);
+        }
+        let mut read = HashMap::new();
+        let mut note = |sender, next| {
+            read.insert(sender, next);
+        };
+        let front = read_front(&reading.carry, &mut note)?;
+        let Some((log_start, length)) = front else { return Ok(false) };
+        // Positions of a copy that was not read to its end count no more.
+        *streams = read;
+        unplaced.clear();
+        reading.carry.drain(..length);
+        (copy.has_front, copy.log_start) = (true, log_start);
+        Ok(true)
+    }
+
+    /// Returns whether the front of the copy that is read has not come.
+    pub(crate) fn lacks_front(&self) -> bool {
+        let Phase::Reading(reading) = &self.phase else { return false };
+        reading.copy.is_some_and(|copy| !copy.has_front)
+    }
+
+    /// Notes that a message of a copy was new to this node.
+    pub(crate) fn on_fresh(&mut self) {
+        self.dropped = 0;
+    }
+
+    /// Returns whether a message of a copy precedes the position of its stream. One that does not comes by
+    /// the log, in its order.
+    pub(crate) fn precedes(&mut self, sender: NodeId, seq: u32) -> bool {
+        if let Some(&next) = self.streams.get(&sender) {
+            return (seq.wrapping_sub(next) as i32) < 0;
+        }
+        if self.unplaced.len() >= SENDERS_MAX && !self.unplaced.contains_key(&sender) {
+            return false;
+        }
+        let next = self.unplaced.entry(sender).or_insert(seq);
+        if seq.wrapping_sub(*next) as i32 >= 0 {
+            *next = seq.wrapping_add(1);
+        }
+        true
+    }
+
+    /// Returns a number near those of a stream.
+    pub(crate) fn near(&self, sender: NodeId) -> Option<u32> {
+        self.streams.get(&sender).or_else(|| self.unplaced.get(&sender)).copied()
     }
 
     pub(crate) fn due_us(&self) -> u64 {
@@ -168,6 +208,7 @@ impl CatchUp {
         let cut_us = match self.wish {
             Wish::Last(_) => self.cut_us?,
             Wish::Since(age_us) => self.begun_us.saturating_sub(age_us),
+            Wish::LastPerKey => return None,
         };
         self.best.is_some_and(|offer| offer.is_complete).then_some(cut_us)
     }
@@ -221,6 +262,7 @@ impl CatchUp {
             }
             (Phase::Reading(reading), HistoryBody::Gone) if reading.offer.server == answer.sender => {
                 reading.strikes = STRIKES_MAX;
+                reading.copy.iter_mut().for_each(|copy| copy.is_gone = true);
                 self.due_us = now_us;
             }
             _ => {}
@@ -234,20 +276,48 @@ impl CatchUp {
             Phase::Asking => self.ask(now_us, members, rng),
             Phase::Reading(reading) => {
                 if reading.has_failed(now_us, members) {
+                    let is_dropped = reading.copy.is_some_and(|copy| copy.is_gone);
                     let failed = reading.offer.server;
-                    self.restart(now_us, failed);
+                    self.dropped = self.dropped.saturating_add(is_dropped.into());
+                    let is_stubborn = self.dropped >= COPIES_MAX;
+                    self.restart(now_us, is_stubborn);
+                    if !is_dropped || is_stubborn {
+                        self.asked.insert(failed, u8::MAX);
+                    }
                     return self.ask(now_us, members, rng);
                 }
                 let step = reading.poll(now_us);
                 self.due_us = reading.due_us(now_us);
-                if step == Step::End {
-                    self.phase = Phase::Ended;
-                    return Step::Notify(HistoryNews::Ends);
+                match step {
+                    Step::End if reading.copy.is_some() => self.on_copied(now_us),
+                    Step::End => {
+                        self.phase = Phase::Ended;
+                        Step::Notify(HistoryNews::Ends)
+                    }
+                    step => step,
                 }
-                step
             }
             Phase::Ended => Step::End,
         }
+    }
+
+    /// Goes on with the log that follows the copy.
+    fn on_copied(&mut self, now_us: u64) -> Step {
+        let Phase::Reading(reading) = &mut self.phase else { return Step::Wait };
+        let Offer { is_complete, at_us, .. } = reading.offer;
+        let has_front = reading.copy.is_some_and(|copy| copy.has_front);
+        let Some(log) = reading.of_log(now_us).filter(|_| has_front) else {
+            // It ended before it said anything.
+            reading.strikes = STRIKES_MAX;
+            return Step::Wait;
+        };
+        **reading = log;
+        for (sender, next) in self.unplaced.drain() {
+            self.streams.entry(sender).or_insert(next);
+        }
+        self.copied = Some(is_complete);
+        (self.cut_us, self.reached_us, self.due_us) = (None, Some(at_us), now_us);
+        Step::Copied
     }
 
     /// Asks the next member, or chooses a log.
@@ -285,12 +355,13 @@ impl CatchUp {
 
     /// Returns what is wanted at this time, less what came already.
     fn present_wish(&self, now_us: u64) -> Wish {
-        if let Some(reached_us) = self.reached_us {
+        if let Some(reached_us) = self.reached_us.filter(|_| !self.wants_copy()) {
             return Wish::Since(now_us.saturating_sub(reached_us) + MARGIN_US);
         }
         match self.wish {
             Wish::Last(count) => Wish::Last(count.saturating_add(self.sent_meanwhile())),
             Wish::Since(age_us) => Wish::Since(age_us.saturating_add(now_us.saturating_sub(self.begun_us))),
+            Wish::LastPerKey => Wish::LastPerKey,
         }
     }
 
@@ -302,7 +373,7 @@ impl CatchUp {
 
     fn read(&mut self, now_us: u64) -> Step {
         let Some(offer) = self.best else { return Step::Wait };
-        self.phase = Phase::Reading(Box::new(Reading::new(now_us, offer)));
+        self.phase = Phase::Reading(Box::new(Reading::new(now_us, offer, self.wants_copy())));
         self.due_us = now_us;
         if std::mem::replace(&mut self.is_announced, true) {
             return Step::Wait;
@@ -310,14 +381,18 @@ impl CatchUp {
         Step::Notify(HistoryNews::Begins { messages: offer.messages, is_complete: offer.is_complete })
     }
 
-    /// Goes on with another member.
-    fn restart(&mut self, now_us: u64, failed: NodeId) {
+    /// Looks for a member again, among all or among those not asked yet.
+    fn restart(&mut self, now_us: u64, others_only: bool) {
         self.phase = Phase::Asking;
-        self.asked.clear();
-        self.asked.insert(failed, u8::MAX);
+        self.asked.retain(|_, tries| others_only && *tries == u8::MAX);
         self.best = None;
         self.due_us = now_us;
         self.searched_us = now_us;
+    }
+
+    /// Returns whether all has come up to the end of the log or copy. It ends with a whole record.
+    pub(crate) fn is_at_end(&self) -> bool {
+        matches!(&self.phase, Phase::Reading(reading) if reading.is_at_end())
     }
 
     /// Returns the bytes that came and are not processed.
@@ -371,113 +446,4 @@ impl CatchUp {
             _ => now_us,
         }
     }
-}
-
-impl Reading {
-    fn new(now_us: u64, offer: Offer) -> Self {
-        Self {
-            offer,
-            next: offer.start,
-            highest: offer.start,
-            requested: offer.start,
-            end: offer.end,
-            reached_us: None,
-            window: WINDOW,
-            gap: None,
-            parked: BTreeMap::new(),
-            carry: Vec::new(),
-            progress_us: now_us,
-            strikes: 0,
-        }
-    }
-
-    fn on_part(&mut self, now_us: u64, answer: &History<'_>, bytes: &[u8]) {
-        let History { offset, end, .. } = *answer;
-        let Some(last) = offset.checked_add(bytes.len() as u64) else { return };
-        if last <= self.next || last > self.requested {
-            return;
-        }
-        self.end = self.end.max(end);
-        if offset > self.highest {
-            self.gap = Some((self.highest, offset));
-        }
-        self.highest = self.highest.max(last);
-        if offset > self.next {
-            if self.parked.len() < PARKED_MAX {
-                self.parked.insert(offset, bytes.to_vec());
-            }
-            return;
-        }
-        self.take(offset, bytes);
-        while let Some(parked) = self.parked.first_entry() {
-            if *parked.key() > self.next {
-                break;
-            }
-            let (offset, bytes) = parked.remove_entry();
-            self.take(offset, &bytes);
-        }
-        self.window = (self.window + bytes.len() as u64).min(WINDOW_MAX);
-        (self.progress_us, self.strikes) = (now_us, 0);
-    }
-
-    fn take(&mut self, offset: u64, bytes: &[u8]) {
-        let known = (self.next - offset) as usize;
-        if let Some(new) = bytes.get(known..) {
-            self.carry.extend_from_slice(new);
-            self.next += new.len() as u64;
-        }
-    }
-
-    fn has_failed(&self, now_us: u64, members: &[NodeId]) -> bool {
-        let is_late = now_us >= self.progress_us + (ANSWER_US << self.strikes);
-        let is_gone = is_late && !members.contains(&self.offer.server);
-        self.strikes >= STRIKES_MAX || is_gone
-    }
-
-    fn due_us(&self, now_us: u64) -> u64 {
-        if self.requested > self.next {
-            self.progress_us + (ANSWER_US << self.strikes)
-        } else {
-            now_us + FULL_US
-        }
-    }
-
-    fn poll(&mut self, now_us: u64) -> Step {
-        let server = self.offer.server;
-        if self.next >= self.offer.end {
-            self.reached_us.get_or_insert(now_us);
-        }
-        let is_late = self.reached_us.is_some_and(|reached_us| now_us >= reached_us + CHASE_US);
-        if self.carry.is_empty() && (self.next >= self.end || is_late) {
-            return Step::End;
-        }
-        if let Some((from, to)) = self.gap.take() {
-            return read(server, from, to);
-        }
-        if self.requested > self.next && now_us >= self.progress_us + (ANSWER_US << self.strikes) {
-            self.strikes += 1;
-            self.progress_us = now_us;
-            self.window = (self.window / 2).max(WINDOW / 2);
-            let to = self.parked.first_key_value().map_or(self.requested, |(&offset, _)| offset);
-            return read(server, self.next, to.min(self.next + self.window));
-        }
-        let to = (self.next + self.window).min(self.end);
-        let is_worth =
-            to >= self.requested + self.window / 2 || self.requested == self.next || to == self.end;
-        if self.carry.len() < CARRY_MAX && to > self.requested && is_worth {
-            if self.requested == self.next {
-                self.progress_us = now_us;
-            }
-            let from = std::mem::replace(&mut self.requested, to);
-            return read(server, from, to);
-        }
-        Step::Wait
-    }
-}
-
-fn read(server: NodeId, from: u64, to: u64) -> Step {
-    Step::Send(
-        server,
-        Ask::Read { offset: from, length: u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX) },
-    )
 }

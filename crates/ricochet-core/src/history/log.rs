@@ -195,6 +195,11 @@ impl Log {
         self.next.insert(sender, next);
     }
 
+    /// Forgets the position of a stream, which was a false one.
+    pub(crate) fn forget_next(&mut self, sender: NodeId) {
+        self.next.remove(&sender);
+    }
+
     /// Notes that everything since a time is in the log.
     pub(crate) fn set_since(&mut self, since_us: u64) {
         self.since_us = self.since_us.min(since_us);
@@ -278,6 +283,8 @@ impl Log {
         let held = self.messages - self.forgotten;
         let all = Cut { start: self.start, end: self.end(), skip: 0, messages: held, is_complete: true };
         match wish {
+            // The keys' messages are kept elsewhere.
+            Wish::LastPerKey => Cut { start: all.end, messages: 0, ..all },
             Wish::Last(count) if count >= held => Cut { is_complete: count == held, ..all },
             Wish::Last(count) => {
                 let target = self.messages - count;

@@ -6,10 +6,13 @@
 //! where each stream goes on, so what follows is received, or found missing, as by any other member.
 
 pub(crate) mod catch_up;
+pub(crate) mod keyed;
 pub(crate) mod log;
 pub(crate) mod pieces;
+mod reading;
 pub(crate) mod record;
 
+pub use keyed::{KEYED_MAX, KeyedConfig};
 use thiserror::Error;
 
 /// Longest time that messages are kept, a day, in microseconds.
@@ -60,6 +63,8 @@ pub enum Wish {
     Last(u64),
     /// The messages of the time before, in microseconds.
     Since(u64),
+    /// The last message of each key.
+    LastPerKey,
 }
 
 /// News about the history that a node gets.

@@ -6,7 +6,7 @@ use thiserror::Error;
 use crate::announce::AnnounceConfig;
 use crate::bins::{BinsConfig, BinsConfigError, Content};
 use crate::delivery::{FragmentsConfig, FragmentsConfigError};
-use crate::history::{HistoryConfig, HistoryConfigError};
+use crate::history::{HistoryConfig, HistoryConfigError, KeyedConfig};
 use crate::ids::NodeId;
 use crate::tracker::{TrackerConfig, TrackerConfigError};
 use crate::wire::{NAK_HEADER, NAK_RANGE, NAK_RANGES_MAX, NAMES_MAX, SYMBOL_HEAD, payload_max};
@@ -107,6 +107,8 @@ pub struct NodeConfig {
     pub fragments: FragmentsConfig,
     /// Bounds of the history that this node keeps for nodes that join later.
     pub history: HistoryConfig,
+    /// Bounds of the last messages of keys that this node keeps.
+    pub keyed: KeyedConfig,
     /// Maximum number of peers in [`Node::feedback`](super::Node::feedback), at most 65,536.
     pub feedback_peers: usize,
 }
@@ -131,6 +133,7 @@ impl NodeConfig {
             answers_per_second: 10_000,
             fragments: FragmentsConfig::default(),
             history: HistoryConfig::default(),
+            keyed: KeyedConfig::default(),
             feedback_peers: 1_024,
         }
     }

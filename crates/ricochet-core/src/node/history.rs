@@ -4,6 +4,7 @@ use foundation::Seq;
 
 use super::Node;
 use crate::buffer::PacketKey;
+use crate::counters::Malformed;
 use crate::delivery::{Fragments, Progress};
 use crate::history::Wish;
 use crate::history::catch_up::{CatchUp, Step};
@@ -11,14 +12,7 @@ use crate::history::log::STREAMS_MAX;
 use crate::history::record::Record;
 use crate::ids::{GroupId, NodeId, RegionIndex, StreamKey};
 use crate::message::{How, Message, Origin, Output, To};
-use crate::wire::{
-    Ask, Data, Fragment, HISTORY_HEADER, History, HistoryBody, HistoryRequest, Kind, Streams, messages_of,
-};
-
-/// Maximum number of datagrams for one request, which bounds the time of its answer.
-const PARTS_MAX: usize = 128;
-/// Maximum number of streams that a joining node is told of.
-const STREAMS_TOLD_MAX: usize = 1_024;
+use crate::wire::{Data, Fragment, History, HistoryRequest, Kind, messages_of};
 
 /// Messages found in the log of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +45,11 @@ impl Node {
     }
 
     pub(super) fn history_due_us(&self) -> Option<u64> {
-        self.catch_ups.values().map(CatchUp::due_us).min()
+        self.catch_ups.values().map(CatchUp::due_us).chain(self.snapshots.due_us()).min()
     }
 
     pub(super) fn handle_history_timeout(&mut self, now_us: u64, out: &mut impl Output) {
+        self.snapshots.forget(now_us);
         while let Some(group) =
             self.catch_ups.iter().find(|(_, other)| other.due_us() <= now_us).map(|(&group, _)| group)
         {
@@ -80,6 +75,8 @@ impl Node {
                     self.tally.sent.add(Kind::HistoryRequest, length);
                 }
                 Step::Notify(news) => out.on_history(group, news),
+                // Packets that follow the copy are received as by any other member.
+                Step::Copied => self.begin_streams(now_us, &catch_up),
                 Step::Wait => break,
                 Step::End => return self.end_catch_up(now_us, &catch_up, out),
             }
@@ -92,6 +89,15 @@ impl Node {
         let group = catch_up.group;
         if let Some((log, since_us)) = self.logs.get_mut(group).zip(catch_up.complete_since_us()) {
             log.set_since(since_us);
+        }
+        if catch_up.is_whole() {
+            self.keyed.on_whole(group);
+        }
+        if catch_up.is_keyed() {
+            for (sender, _) in catch_up.streams().filter(|&(sender, _)| self.requester.is_present(sender)) {
+                // Made-up positions are found out by the sender.
+                self.questions.want(StreamKey { sender, group });
+            }
         }
         for (sender, noted) in catch_up.noted() {
             let key = StreamKey { sender, group };
@@ -111,25 +117,40 @@ impl Node {
                 self.questions.want(key);
             }
         }
-        for (sender, next) in catch_up.streams() {
-            if sender != self.config.id {
-                self.tracker.begin(now_us, StreamKey { sender, group }, next);
+        self.begin_streams(now_us, catch_up);
+        out.on_caught_up(group);
+    }
+
+    /// Begins the streams that members know, where they are not known. The log tells those who join later of
+    /// them, even if nothing more comes.
+    fn begin_streams(&mut self, now_us: u64, catch_up: &CatchUp) {
+        let group = catch_up.group;
+        for (sender, next) in catch_up.streams().filter(|&(sender, _)| sender != self.config.id) {
+            let key = StreamKey { sender, group };
+            self.tracker.begin(now_us, key, next);
+            let Some(log) = self.logs.get_mut(group).filter(|log| log.streams() < STREAMS_MAX) else {
+                continue;
+            };
+            if log.next(sender).is_none() && self.tracker.highest(key).is_some() {
+                log.set_next(sender, self.tracker.front(key).awaited);
             }
         }
-        out.on_caught_up(group);
     }
 
     /// Delivers the records that came, as long as their readers have room.
     fn process(&mut self, now_us: u64, catch_up: &mut CatchUp, out: &mut impl Output) {
+        if catch_up.is_copying() {
+            return self.process_keyed(now_us, catch_up, out);
+        }
         let group = catch_up.group;
         loop {
             let (record, length) = match Record::read(group, catch_up.carry()) {
                 Ok(Some(read)) => read,
-                Ok(None) => return,
-                Err(reason) => {
-                    self.counts.malformed.add(reason);
-                    return catch_up.on_nonsense();
+                Ok(None) if catch_up.is_at_end() && !catch_up.carry().is_empty() => {
+                    return self.on_nonsense(catch_up, Malformed::TooShort);
                 }
+                Ok(None) => return,
+                Err(reason) => return self.on_nonsense(catch_up, reason),
             };
             if !out.has_room(group, record.data.count()) {
                 return;
@@ -143,6 +164,12 @@ impl Node {
             }
             catch_up.on_processed(length, Some(at_us));
         }
+    }
+
+    /// Gives up the log or copy that is read, because it is none.
+    pub(super) fn on_nonsense(&mut self, catch_up: &mut CatchUp, reason: Malformed) {
+        self.counts.malformed.add(reason);
+        catch_up.on_nonsense();
     }
 
     /// Handles a packet of the past.
@@ -180,8 +207,9 @@ impl Node {
         };
         match (fragment, skip) {
             (true, _) => self.reassemble(now_us, &packet, out),
-            (false, 0) => out.deliver(&packet),
+            (false, 0) => self.keyed.pass(now_us, &packet, out),
             (false, skip) => {
+                self.keyed.note(now_us, &packet);
                 let messages = messages_of(packet.payload).enumerate().skip(skip.into());
                 for (step, payload) in messages {
                     let seq = seq.plus(step as u64);
@@ -256,6 +284,18 @@ impl Node {
         }
     }
 
+    /// Corrects the position of a stream in its log, which was a false one. The stream `goes_on`, or is not
+    /// known any more.
+    pub(super) fn log_retracted(&mut self, key: StreamKey, goes_on: bool) {
+        let Some(log) = self.logs.get_mut(key.group) else { return };
+        let Some(next) = log.next(key.sender) else { return };
+        if !goes_on {
+            log.forget_next(key.sender);
+        } else if next > self.tracker.front(key).awaited {
+            log.set_next(key.sender, self.tracker.front(key).awaited);
+        }
+    }
+
     /// Appends a packet that this node sends to a group of its own.
     pub(super) fn log_own(&mut self, now_us: u64, data: &Data<'_>) {
         if !self.logs.are_kept() || data.expires {
@@ -280,105 +320,6 @@ impl Node {
         }
         let catch_up = self.catch_ups.get_mut(&group);
         catch_up.map(|catch_up| catch_up.note(sender, seq, announced)).is_some()
-    }
-
-    /// Answers a request for history.
-    pub(super) fn handle_history_request(
-        &mut self,
-        now_us: u64,
-        origin: Origin,
-        request: &HistoryRequest,
-        out: &mut impl Output,
-    ) {
-        let HistoryRequest { from, token, group, ask } = *request;
-        if from == self.config.id {
-            return self.counts.own += 1;
-        }
-        if origin != Origin::Member {
-            return self.counts.strangers += 1;
-        }
-        self.requester.on_heard(from);
-        if self.groups.index(group).is_none() || self.is_catching_up(group) {
-            return self.counts.foreign += 1;
-        }
-        match ask {
-            Ask::Offer(wish) => {
-                if self.answers.take(now_us, from, 1) == 0 {
-                    return self.counts.refused += 1;
-                }
-                let cut = self.logs.cut(now_us, group, wish).unwrap_or_default();
-                let (skip, messages, is_complete) = (cut.skip, cut.messages, cut.is_complete);
-                let body = HistoryBody::Offer { skip, messages, is_complete, clock_us: now_us };
-                let sender = self.config.id;
-                let offer = History { sender, token, group, offset: cut.start, end: cut.end, body };
-                self.send_history(from, &offer, out);
-                self.send_streams(now_us, request, out);
-            }
-            Ask::Read { offset, length } => self.send_parts(now_us, request, offset, length, out),
-        }
-    }
-
-    /// Tells a joining node which streams there are, so that it requests nothing from before its time.
-    fn send_streams(&mut self, now_us: u64, request: &HistoryRequest, out: &mut impl Output) {
-        let HistoryRequest { from, token, group, .. } = *request;
-        let Some(log) = self.logs.get(group) else { return };
-        let (sender, offset, end) = (self.config.id, log.start(), log.end());
-        let streams: Vec<(NodeId, u32)> =
-            log.positions().map(|(sender, next)| (sender, next.to_wire())).take(STREAMS_TOLD_MAX).collect();
-        let mut streams = streams.into_iter();
-        let mut bytes = std::mem::take(&mut self.symbol);
-        let length = bytes.len().min(self.scratch.len() - HISTORY_HEADER - self.config.trailer);
-        loop {
-            let some = Streams::write(&mut streams, &mut bytes[..length]);
-            if some.is_empty() || self.answers.take(now_us, from, 1) == 0 {
-                break;
-            }
-            let body = HistoryBody::Streams(some);
-            self.send_history(from, &History { sender, token, group, offset, end, body }, out);
-        }
-        self.symbol = bytes;
-    }
-
-    fn send_parts(
-        &mut self,
-        now_us: u64,
-        request: &HistoryRequest,
-        offset: u64,
-        length: u32,
-        out: &mut impl Output,
-    ) {
-        let HistoryRequest { from, token, group, .. } = *request;
-        let Some(log) = self.logs.get(group) else { return };
-        let (sender, end) = (self.config.id, log.end());
-        if offset < log.start() {
-            let gone = History { sender, token, group, offset: log.start(), end, body: HistoryBody::Gone };
-            return self.send_history(from, &gone, out);
-        }
-        let mut part = std::mem::take(&mut self.symbol);
-        let part_max = part.len().min(self.scratch.len() - HISTORY_HEADER - self.config.trailer);
-        let (mut offset, to) = (offset, offset.saturating_add(length.into()).min(end));
-        for _ in 0..PARTS_MAX {
-            let wanted = part_max.min(usize::try_from(to.saturating_sub(offset)).unwrap_or(0));
-            let Some(log) = self.logs.get(group).filter(|_| wanted > 0) else { break };
-            let copied = log.read(offset, &mut part[..wanted]);
-            if copied == 0 {
-                break;
-            }
-            if self.answers.take(now_us, from, 1) == 0 {
-                self.counts.refused += 1;
-                break;
-            }
-            let body = HistoryBody::Part(&part[..copied]);
-            self.send_history(from, &History { sender, token, group, offset, end, body }, out);
-            offset += copied as u64;
-        }
-        self.symbol = part;
-    }
-
-    fn send_history(&mut self, to: NodeId, history: &History<'_>, out: &mut impl Output) {
-        let length = history.write(&mut self.scratch);
-        out.send(To::Node(to), &self.scratch[..length]);
-        self.tally.sent.add(Kind::History, length);
     }
 
     /// Handles a member's answer.
@@ -411,6 +352,9 @@ impl Node {
         begin: &mut impl FnMut(Replayed),
         deliver: &mut impl FnMut(&Message<'_>),
     ) {
+        if wish == Wish::LastPerKey {
+            return self.replay_keyed(now_us, group, begin, deliver);
+        }
         let cut = self.logs.cut(now_us, group, wish).unwrap_or_default();
         begin(Replayed { messages: cut.messages, is_complete: cut.is_complete });
         let Some(log) = self.logs.get(group) else { return };

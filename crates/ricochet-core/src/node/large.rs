@@ -61,9 +61,10 @@ impl Node {
     pub(super) fn reassemble(&mut self, now_us: u64, packet: &Message<'_>, out: &mut impl Output) {
         match self.fragments.take(now_us, packet, &mut |lost| out.on_lost(lost)) {
             Progress::Whole(slot) => {
-                let whole = self.fragments.message(slot, packet.front);
-                out.deliver(&Message { past_us: packet.past_us, ..whole });
-                self.fragments.on_delivered(slot);
+                let Self { fragments, keyed, .. } = self;
+                let whole = Message { past_us: packet.past_us, ..fragments.message(slot, packet.front) };
+                keyed.pass(now_us, &whole, out);
+                fragments.on_delivered(slot);
             }
             Progress::Nothing => {
                 out.on_settled(StreamKey { sender: packet.sender, group: packet.group }, packet.front);

@@ -4,6 +4,7 @@ use foundation::Seq;
 use hashbrown::HashMap;
 
 use super::Node;
+use crate::delivery::Progress;
 use crate::ids::{GroupId, StreamKey};
 use crate::message::{How, Message, Output, Sent};
 use crate::tracker::Front;
@@ -26,16 +27,21 @@ impl Node {
         }
     }
 
-    /// Delivers a packet of this node to its own subscriptions.
+    /// Delivers a packet of this node to its own subscriptions, and keeps the messages of keys in it.
     pub(super) fn loop_back(&mut self, now_us: u64, data: &Data<'_>, out: &mut impl Output) {
-        if self.loopback.groups.is_empty() {
+        let is_kept = data.extras.enveloped && self.keyed.keeps(data.group);
+        let next = self.loopback.groups.get_mut(&data.group);
+        let is_wanted = next.is_some();
+        if !is_kept && !is_wanted {
             return;
         }
-        let Some(next) = self.loopback.groups.get_mut(&data.group) else { return };
-        let seq = next.map_or(Seq::first_seen(data.seq), |next| Seq::from_wire(data.seq, next));
+        let near = next.as_ref().and_then(|next| **next);
+        let seq = near.map_or(Seq::first_seen(data.seq), |near| Seq::from_wire(data.seq, near));
         let packets = data.count();
         let end = seq.plus(packets.into());
-        *next = Some(end);
+        if let Some(next) = next {
+            *next = Some(end);
+        }
         let StreamKey { sender, group } = data.key();
         let packet = Message {
             sender,
@@ -52,6 +58,19 @@ impl Node {
             sent: data.sent_us().map(|at_us| Sent { at_us, since_us: now_us }),
             enveloped: data.extras.enveloped,
         };
-        if data.fragment { self.reassemble(now_us, &packet, out) } else { out.deliver(&packet) }
+        let Self { fragments, keyed, .. } = self;
+        let mut pass = |message: &Message<'_>| {
+            keyed.note(now_us, message);
+            if is_wanted {
+                out.deliver(message);
+            }
+        };
+        if !data.fragment {
+            return pass(&packet);
+        }
+        if let Progress::Whole(slot) = fragments.take(now_us, &packet, &mut |_| {}) {
+            pass(&fragments.message(slot, packet.front));
+            fragments.on_delivered(slot);
+        }
     }
 }

@@ -15,8 +15,10 @@ mod denials;
 mod expiry;
 mod flow;
 mod history;
+mod history_answers;
 mod holders;
 mod in_flight;
+mod keyed;
 mod large;
 mod loopback;
 mod nak;
@@ -40,7 +42,9 @@ use crate::counters::Malformed;
 use crate::delivery::Fragments;
 use crate::feedback::{Feedback, Tally};
 use crate::groups::Groups;
+use crate::history::KeyedConfig;
 use crate::history::catch_up::CatchUp;
+use crate::history::keyed::KeyedStore;
 use crate::history::log::Logs;
 use crate::ids::{GroupId, GroupIndex, NodeId};
 use crate::limits::Limits;
@@ -55,6 +59,7 @@ pub use config::{NakConfig, NodeConfig, NodeConfigError};
 pub use counts::NodeCounts;
 use flow::FlowControl;
 pub use history::Replayed;
+use keyed::Snapshots;
 use loopback::Loopback;
 use questions::Questions;
 use repair_sender::RepairSender;
@@ -93,6 +98,9 @@ pub struct Node {
     answers: Limits,
     /// The history that this node keeps.
     logs: Logs,
+    /// The last messages of keys, and copies of them that others read.
+    keyed: KeyedStore,
+    snapshots: Snapshots,
     /// Groups whose history this node reads.
     catch_ups: HashMap<GroupId, CatchUp>,
     /// Rate limit of the packets retransmitted to all strangers together.
@@ -159,6 +167,8 @@ impl Node {
             fragments: Fragments::new(config.fragments)?,
             answers: Limits::new(config.answers_per_second),
             logs: new_logs(&config, &groups)?,
+            keyed: new_keyed(&config, &groups),
+            snapshots: Snapshots::default(),
             catch_ups: HashMap::new(),
             stranger_answers: Limits::new(config.answers_per_second),
             loopback: Loopback::default(),
@@ -323,9 +333,11 @@ impl Node {
         self.questions.forget(|key| self.groups.index(key.group).is_none());
         self.flow.forget(|key| self.groups.index(key.group).is_none());
         self.fragments.forget(|key| self.groups.index(key.group).is_none());
-        let Self { logs, groups, catch_ups, .. } = self;
+        let Self { logs, keyed, groups, catch_ups, .. } = self;
         let joined = groups.iter().map(|(_, group)| group.id);
         logs.regroup(joined, |group| groups.index(group).is_some());
+        let joined = groups.iter().map(|(_, group)| group.id);
+        keyed.regroup(joined, |group| groups.index(group).is_some());
         catch_ups.retain(|&group, _| groups.index(group).is_some());
         self.change_view(view, out);
     }
@@ -369,6 +381,8 @@ impl Node {
             + self.symbol.len()
             + self.fragments.memory_bytes()
             + self.logs.memory_bytes()
+            + self.keyed.memory_bytes()
+            + self.snapshots.memory_bytes()
             + self.tally.memory_bytes()
     }
 
@@ -448,6 +462,14 @@ fn new_logs(config: &NodeConfig, groups: &Groups) -> Result<Logs, NodeConfigErro
     let mut logs = Logs::new(config.history);
     logs.regroup(groups.iter().map(|(_, group)| group.id), |_| true);
     Ok(logs)
+}
+
+fn new_keyed(config: &NodeConfig, groups: &Groups) -> KeyedStore {
+    // The positions of the log tell those who join where the streams go on.
+    let kept = if config.history.group_bytes == 0 { KeyedConfig::default() } else { config.keyed };
+    let mut keyed = KeyedStore::new(kept);
+    keyed.regroup(groups.iter().map(|(_, group)| group.id), |_| true);
+    keyed
 }
 
 fn planned(me: NodeId, groups: &Groups, view: &View) -> (Regions, Plan) {

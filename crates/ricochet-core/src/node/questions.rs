@@ -193,10 +193,14 @@ impl Node {
             Judgment::Unknown => return,
             Judgment::Unclear => self.questions.want(key),
             Judgment::Agrees | Judgment::Ahead => {}
-            Judgment::Retracted => self.counts.retracted += 1,
+            Judgment::Retracted => {
+                self.counts.retracted += 1;
+                self.log_retracted(key, true);
+            }
             Judgment::FalseStart => {
                 self.counts.retracted += 1;
                 self.fragments.forget(|other| other == key);
+                self.log_retracted(key, false);
                 out.on_restart(key);
             }
         }

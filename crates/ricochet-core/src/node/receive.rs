@@ -222,7 +222,7 @@ impl Node {
         if fragment {
             self.reassemble(now_us, &packet, out);
         } else {
-            out.deliver(&packet);
+            self.keyed.pass(now_us, &packet, out);
         }
         self.report_room(now_us, data.key(), front, out);
     }
@@ -230,8 +230,9 @@ impl Node {
     /// Reports packets given up, and then how far their streams are settled. Leaves out the front of
     /// `pending`, a stream with a packet that is delivered next and carries the front.
     pub(super) fn report_lost(&mut self, now_us: u64, pending: Option<StreamKey>, out: &mut impl Output) {
-        let Self { tracker, fragments, tally, groups, .. } = self;
+        let Self { tracker, fragments, tally, groups, keyed, .. } = self;
         for lost in tracker.lost() {
+            keyed.on_lost(lost.key.group);
             tally.on_lost(groups.index(lost.key.group), lost.key.sender, lost.last.0 - lost.first.0 + 1);
             fragments.on_lost(now_us, lost, &mut |lost| out.on_lost(lost));
         }

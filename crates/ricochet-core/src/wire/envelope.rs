@@ -9,6 +9,8 @@ use crate::counters::Malformed;
 pub const HEADERS_MAX: usize = 256;
 /// Maximum length of a content type in bytes.
 pub const CONTENT_TYPE_MAX: usize = 128;
+/// Maximum length of a key in bytes.
+pub const KEY_MAX: usize = 255;
 /// Longest deadline in microseconds: an hour.
 pub const DEADLINE_US_MAX: u32 = 3_600_000_000;
 /// Length before the items: their length (2).
@@ -16,13 +18,15 @@ const HEAD: usize = 2;
 /// Length of an item before its value: kind, length of the value (2).
 const ITEM: usize = 3;
 /// Maximum length of an envelope in bytes.
-pub const ENVELOPE_MAX: usize = HEAD + (ITEM + 4) + (ITEM + ITEM + HEADERS_MAX) + 2 * (ITEM + 8);
+pub const ENVELOPE_MAX: usize =
+    HEAD + (ITEM + 4) + (ITEM + ITEM + HEADERS_MAX) + 2 * (ITEM + 8) + (ITEM + KEY_MAX);
 
 const DEADLINE: u8 = 1;
 const CONTENT_TYPE: u8 = 2;
 const HEADERS: u8 = 3;
 const REQUEST: u8 = 4;
 const REPLY: u8 = 5;
+const KEY: u8 = 6;
 
 /// Content of a message beside its payload, borrowed.
 ///
@@ -46,6 +50,8 @@ pub struct Envelope<'a> {
     pub request: Option<u64>,
     /// Number of the request that this message replies to.
     pub reply: Option<u64>,
+    /// Key of which this is the value, 1 to 255 bytes.
+    pub key: Option<&'a [u8]>,
 }
 
 impl<'a> Envelope<'a> {
@@ -64,6 +70,7 @@ impl<'a> Envelope<'a> {
             + item(headers)
             + number(self.request)
             + number(self.reply)
+            + item(self.key.map(<[u8]>::len))
     }
 
     /// Returns the length of content type and headers together.
@@ -95,6 +102,9 @@ impl<'a> Envelope<'a> {
         }
         for (kind, number) in [(REQUEST, self.request), (REPLY, self.reply)] {
             number.into_iter().for_each(|number| put(kind, &number.to_be_bytes()));
+        }
+        if let Some(key) = self.key {
+            put(KEY, key);
         }
     }
 
@@ -128,6 +138,8 @@ impl<'a> Envelope<'a> {
                 HEADERS => envelope.headers = value,
                 REQUEST => envelope.request = Some(number(value)?),
                 REPLY => envelope.reply = Some(number(value)?),
+                KEY if !(1..=KEY_MAX).contains(&value.len()) => return Err(Malformed::Count),
+                KEY => envelope.key = Some(value),
                 _ => return Err(Malformed::Kind),
             }
         }
@@ -179,7 +191,9 @@ mod tests {
         let numbers = Envelope { request: Some(1), reply: Some(2), ..Envelope::default() };
         let expected = b"\0\x16\x04\0\x08\0\0\0\0\0\0\0\x01\x05\0\x08\0\0\0\0\0\0\0\x02";
         assert_eq!(written(&numbers), expected);
-        let longest = Envelope { deadline_us: Some(1), content_type: Some(""), headers: &full, ..numbers };
+        let key = Some(&[7; KEY_MAX][..]);
+        let longest =
+            Envelope { deadline_us: Some(1), content_type: Some(""), headers: &full, key, ..numbers };
         assert_eq!(written(&longest).len(), ENVELOPE_MAX);
     }
 
@@ -193,6 +207,7 @@ mod tests {
             (b"\0\x04\x02\0\x01\xff", Malformed::Reserved),
             (b"\0\x04\x09\0\x01x", Malformed::Kind),
             (b"\0\x04\x04\0\x01x", Malformed::TooShort),
+            (b"\0\x03\x06\0\0", Malformed::Count),
             (b"\0\x08\x03\0\x01x\x03\0\x01x", Malformed::Repeated),
             (b"\0\x08\x03\0\x01x\x02\0\x01x", Malformed::Repeated),
         ] {
@@ -222,7 +237,7 @@ mod tests {
             headers in proptest::collection::vec(0u8.., 0..150), payload in proptest::collection::vec(0u8.., 0..20),
         ) {
             let content_type = has_type.then_some(&*content_type);
-            let envelope = Envelope { deadline_us, content_type, headers: &headers, request, reply };
+            let envelope = Envelope { deadline_us, content_type, headers: &headers, request, reply, key: None };
             let bytes = [written(&envelope), payload.clone()].concat();
             assert_eq!(Envelope::read(&bytes), Ok((envelope, &payload[..])));
         }

@@ -34,6 +34,14 @@ pub enum Ask {
         /// Number of bytes. The node that answers bounds the cost of this claim.
         length: u32,
     },
+    /// Bytes of the copy that it has made for this node of the last messages of keys. With a length of 0, the
+    /// node that asks says that it still reads.
+    Copy {
+        /// Offset of the first.
+        offset: u64,
+        /// Number of bytes.
+        length: u32,
+    },
 }
 
 /// A request for the history of a group.
@@ -58,7 +66,9 @@ impl HistoryRequest {
         let (what, value, length) = match self.ask {
             Ask::Offer(Wish::Last(messages)) => (0, messages, 0),
             Ask::Offer(Wish::Since(age_us)) => (1, age_us, 0),
+            Ask::Offer(Wish::LastPerKey) => (3, 0, 0),
             Ask::Read { offset, length } => (2, offset, length),
+            Ask::Copy { offset, length } => (4, offset, length),
         };
         let mut writer = Writer::new(to);
         writer.put(&[Kind::HistoryRequest.to_wire(), what]);
@@ -77,9 +87,12 @@ impl HistoryRequest {
         body.end()?;
         let ask = match what {
             0 | 1 if length != 0 => return Err(Malformed::Reserved),
+            3 if (value, length) != (0, 0) => return Err(Malformed::Reserved),
+            3 => Ask::Offer(Wish::LastPerKey),
             0 => Ask::Offer(Wish::Last(value)),
             1 => Ask::Offer(Wish::Since(value)),
             2 => Ask::Read { offset: value, length },
+            4 => Ask::Copy { offset: value, length },
             _ => return Err(Malformed::Reserved),
         };
         Ok(Self { from, token, group, ask })
@@ -100,7 +113,7 @@ pub enum HistoryBody<'a> {
         /// Time of the member's clock in microseconds, to which the times in the log refer.
         clock_us: u64,
     },
-    /// Bytes of the log from the offset on, at least one.
+    /// Bytes of the log, or of the copy, from the offset on, at least one.
     Part(&'a [u8]),
     /// Streams of the log. The next packet of each is not in it. They follow an offer.
     Streams(Streams<'a>),

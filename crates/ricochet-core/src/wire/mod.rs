@@ -21,7 +21,7 @@ mod room;
 
 pub use data::{DATA_HEADER, Data, Extras, SENT, SYMBOL_HEAD};
 pub use datagram::{Datagram, payload_max};
-pub use envelope::{CONTENT_TYPE_MAX, DEADLINE_US_MAX, ENVELOPE_MAX, Envelope, HEADERS_MAX};
+pub use envelope::{CONTENT_TYPE_MAX, DEADLINE_US_MAX, ENVELOPE_MAX, Envelope, HEADERS_MAX, KEY_MAX};
 pub use fragment::{FRAGMENT_HEAD, FRAGMENTS_MAX, Fragment};
 pub use heartbeat::{HEARTBEAT_ENTRY, HEARTBEAT_HEADER, HEARTBEAT_MAX, Heartbeat, HeartbeatView, Latest};
 pub use history::{

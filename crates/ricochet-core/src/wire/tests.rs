@@ -146,6 +146,9 @@ fn what_is_not_ours_is_refused_by_its_reason() {
         ([&b"\xb4\x01\0\0\0\0"[..], &[1; 19]].concat(), Malformed::TooLong),
         (b"\xb5\xff\0\0\0\0\0\0\0\0".to_vec(), Malformed::Count),
         ([&b"\xb5\x01\0\0\0\0\0\0\0\0"[..], &[1; 11]].concat(), Malformed::TooShort),
+        ([&b"\xbc\x03"[..], &[0; 31], &[1]].concat(), Malformed::Reserved),
+        // A question of a later version is refused, and not taken for another one.
+        ([&b"\xbc\x05"[..], &[0; 32]].concat(), Malformed::Reserved),
     ] {
         assert_eq!(Datagram::read(&bytes), Err(reason), "{bytes:02x?}");
     }
@@ -306,12 +309,14 @@ proptest! {
 
     #[test]
     fn requests_for_history_and_answers_survive_the_wire(
-        node: u32, token: u64, group: u64, value: u64, length: u32, what in 0..6u8, skip: u16,
+        node: u32, token: u64, group: u64, value: u64, length: u32, what in 0..10u8, skip: u16,
         bytes in prop::collection::vec(any::<u8>(), 1..1_200),
     ) {
-        let ask = match what % 3 {
+        let ask = match what % 5 {
             0 => Ask::Offer(Wish::Last(value)),
             1 => Ask::Offer(Wish::Since(value)),
+            2 => Ask::Offer(Wish::LastPerKey),
+            3 => Ask::Copy { offset: value, length },
             _ => Ask::Read { offset: value, length },
         };
         let (from, group, mut to) = (NodeId(node), GroupId(group), [0; 1_400]);

@@ -13,6 +13,7 @@ mod flow;
 mod fuzz;
 mod history;
 mod hostile;
+mod keyed;
 mod liar;
 mod liars;
 mod lies;

@@ -65,6 +65,7 @@ impl Config {
             },
             answers_per_second: nak.packets_per_second,
             history: self.history.core(),
+            keyed: self.history.keyed(),
             ..NodeConfig::new(id)
         }
     }

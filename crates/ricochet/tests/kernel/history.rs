@@ -1,9 +1,10 @@
 //! Messages from before a subscription, between real nodes.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{LONG, Lan, join_all, loss, next, number, numbers};
-use ricochet::{Event, HistoryNews, JoinOptions, Start, Subscription};
+use ricochet::{Event, HistoryNews, JoinOptions, Node, Order, Start, Subscription};
 
 fn last(count: u64) -> JoinOptions {
     JoinOptions { from: Start::Last(count), ..JoinOptions::default() }
@@ -73,4 +74,79 @@ fn a_late_joiner_has_the_past_and_misses_nothing_of_the_present() {
     let message = next(&nodes[2], &second);
     assert_eq!((number(&message), message.is_past()), (u32::MAX, false));
     assert!(nodes[1].wait_for_members("g", 2, LONG), "the others know the new member");
+}
+
+/// Nodes on one host, without multicast.
+fn here(seed: Option<&Node>) -> Node {
+    let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+    match seed {
+        Some(seed) => builder.seed(seed.address().to_string()).start().unwrap(),
+        None => builder.start().unwrap(),
+    }
+}
+
+/// Returns the values that come before the event that ends the past, by key.
+fn values(subscription: &Subscription) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut values = BTreeMap::new();
+    loop {
+        match subscription.recv_event_timeout(LONG).unwrap() {
+            Event::Message(message) => {
+                assert!(message.is_past());
+                values.insert(message.key().unwrap().to_vec(), message.payload().to_vec());
+            }
+            Event::History(history) if history.news() == HistoryNews::Ends => return values,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_last_value_of_each_key_is_there_for_those_who_join_late() {
+    let keyed = JoinOptions { from: Start::LastPerKey, ..JoinOptions::default() };
+    let fifo = JoinOptions { order: Order::Fifo, fragments: true, ..keyed };
+    let whole = JoinOptions { fragments: true, ..keyed };
+    let first = here(None);
+    let kept = first.join_with("prices", &whole).unwrap();
+    // It has found that nothing was there before.
+    assert!(matches!(kept.recv_event_timeout(LONG), Ok(Event::History(_))));
+    let node = here(Some(&first));
+    assert!(node.wait_for_members("prices", 1, LONG));
+    let prices = node.sender("prices").unwrap().fragments(true);
+    let long = vec![7; 20_000];
+    for round in 0..3_u8 {
+        for key in 0..20_u8 {
+            let value = if (key, round) == (7, 2) { &long[..] } else { &[key, round] };
+            prices.send_keyed(&[key], value).unwrap();
+        }
+    }
+    prices.send_keyed(&[3], b"").unwrap();
+    prices.send(b"without a key").unwrap();
+    (0..62).for_each(|_| drop(next(&first, &kept)));
+    let late = here(Some(&first));
+    let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = (0..20_u8).map(|key| (vec![key], vec![key, 2])).collect();
+    expected.remove(&[3][..]);
+    expected.insert(vec![7], long.clone());
+    // The second subscription gets what the node itself keeps, and both get what follows.
+    let subscriptions = [fifo, whole].map(|options| {
+        let subscription = late.join_with("prices", &options).unwrap();
+        assert_eq!(begin(&subscription), (19, true));
+        assert_eq!(values(&subscription), expected);
+        subscription
+    });
+    assert!(node.wait_for_members("prices", 2, LONG));
+    prices.send_keyed(&[3], b"again").unwrap();
+    for subscription in &subscriptions {
+        let message = next(&late, subscription);
+        assert_eq!((message.key(), message.payload()), (Some(&[3][..]), &b"again"[..]));
+        assert!(!message.is_past());
+    }
+    // Total order cannot build on values without numbers.
+    let total = JoinOptions { order: Order::Total, fragments: true, ..JoinOptions::default() };
+    let refused = late.join_with("prices", &total).unwrap_err().to_string();
+    assert!(refused.starts_with("order: expected no subscription to prices that began with"), "{refused}");
+    let refused = late.join_with("other", &JoinOptions { order: Order::Total, ..keyed }).unwrap_err();
+    assert!(refused.to_string().contains("which members keep without their numbers"), "{refused}");
+    let wrong = |key: &[u8]| prices.send_keyed(key, b"x").unwrap_err().to_string();
+    assert_eq!(wrong(b""), "key: expected 1 to 255 bytes, saw 0");
+    assert_eq!(wrong(&[0; 256]), "key: expected 1 to 255 bytes, saw 256");
 }

@@ -28,6 +28,7 @@ Examples:
   undrop multicast recv load --interface eth0 --json | jq 'select(.recovered) | .latency_us'
   undrop multicast recv audit --interface eth0 --fifo --count 100
   undrop multicast recv audit --interface eth0 --last 100
+  undrop multicast recv prices --interface eth0 --last-per-key --json
   undrop multicast recv audit --interface eth0 --members
   undrop multicast recv 'prices/*' --interface eth0 --seed 10.0.0.7:7900
 
@@ -35,7 +36,8 @@ A payload that is not UTF-8 is shown as 0x and its bytes in hexadecimal.
 With --json, each line is a message, a loss report, or news about a member. A message has group, sender, address
 (of the sender), sequence, sent_us (time of sending in microseconds since 1970), recovered, past (whether it was
 sent before, and kept by a member), latency_us (time from the discovery of its loss to its recovery), and payload,
-or payload_hex if the payload is not UTF-8; also content_type and headers, or headers_hex, if the sender gave any.
+or payload_hex if the payload is not UTF-8; also content_type, headers or headers_hex, and key or key_hex, if the
+sender gave any.
 A loss report has group, sender, lost (first and last sequence number) and reason. News about a member has group,
 member, address and change: joined, left or failed.";
 
@@ -67,6 +69,9 @@ pub(crate) struct Args {
     /// Begin with the messages of this time, such as `10s`, `500ms` or `2m`
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<Duration>,
+    /// Begin with the last value of each key, as far as members keep them
+    #[arg(long, conflicts_with_all = ["last", "since"])]
+    last_per_key: bool,
     /// Print a line whenever a node joins a group, leaves it or fails
     #[arg(long)]
     members: bool,
@@ -101,6 +106,10 @@ struct MessageLine<'a> {
     headers: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     headers_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,6 +189,7 @@ impl Args {
         match (self.last, self.since) {
             (Some(count), _) => Start::Last(count),
             (None, Some(age)) => Start::Since(age),
+            (None, None) if self.last_per_key => Start::LastPerKey,
             (None, None) => Start::Live,
         }
     }
@@ -188,10 +198,18 @@ impl Args {
     fn note_history(&self, history: &History) {
         let group = history.group();
         let wanted = match (self.last, self.since) {
+            _ if self.last_per_key => "the last value of each key".to_owned(),
             (Some(count), _) => format!("{count} messages"),
             (None, age) => format!("messages of {:.1} s", age.unwrap_or_default().as_secs_f64()),
         };
         match history.news() {
+            HistoryNews::Begins { messages, is_complete: false } if self.last_per_key => {
+                output::note(format_args!(
+                    "warning: expected {wanted} of {group}, saw {messages} of a member that may lack some\n\
+                     help: let members join with the last values too, and raise `history.keyed_bytes` if they \
+                     forget keys"
+                ));
+            }
             HistoryNews::Begins { messages, is_complete: false } => output::note(format_args!(
                 "warning: expected {wanted} of the past of {group}, saw {messages} that a member keeps\n\
                  help: if there were more, raise `history.group_bytes` or `history.age_ms` of the members"
@@ -281,6 +299,7 @@ fn line(message: &Message, json: bool) -> anyhow::Result<String> {
     let latency_us = u64::try_from(message.latency().as_micros()).unwrap_or(u64::MAX);
     let text = std::str::from_utf8(message.payload()).ok();
     let headers = std::str::from_utf8(message.headers()).ok();
+    let key = message.key().map(std::str::from_utf8);
     if json {
         return Ok(serde_json::to_string(&MessageLine {
             group: message.group(),
@@ -295,6 +314,8 @@ fn line(message: &Message, json: bool) -> anyhow::Result<String> {
             content_type: message.content_type(),
             headers: headers.filter(|headers| !headers.is_empty()),
             headers_hex: headers.is_none().then(|| hex(message.headers())),
+            key: key.and_then(Result::ok),
+            key_hex: message.key().filter(|_| key.is_some_and(|key| key.is_err())).map(hex),
             payload: text,
             payload_hex: text.is_none().then(|| hex(message.payload())),
         })?);

@@ -28,6 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   tail -f prices.txt | undrop multicast send prices/AAPL --interface eth0 --seed 10.0.0.7:7900
   undrop multicast send orders --interface eth0 --seed 10.0.0.7:7900 --held 2 < orders.txt
+  echo 187.22 | undrop multicast send prices --interface eth0 --seed 10.0.0.7:7900 --value-of AAPL
   undrop multicast send load --interface eth0 --size 1024 --count 10000 --rate 1000
   echo hello | undrop multicast send greetings --interface lo --address 127.0.0.1 --unicast --seed 127.0.0.1:7900";
 
@@ -87,6 +88,10 @@ struct MessageArgs {
     /// Type of the messages, such as application/json
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
+    /// Key of which each message is the value. Members keep the last value for receivers that join later with
+    /// --last-per-key; an empty message deletes the key
+    #[arg(long, value_name = "KEY")]
+    value_of: Option<String>,
     /// Text that receivers get beside each message
     #[arg(long, value_name = "TEXT", default_value = "")]
     headers: String,
@@ -238,9 +243,10 @@ impl<'a> Transfer<'a> {
 
     /// Sends a message once its readers have room; false if a stop is requested first.
     fn send(&mut self, message: &[u8]) -> Result<bool, SendError> {
-        let MessageArgs { held, held_timeout, deadline, content_type, headers, .. } = self.args;
+        let MessageArgs { held, held_timeout, deadline, content_type, headers, value_of, .. } = self.args;
         let (deadline, content_type) = (*deadline, content_type.as_deref());
-        let options = SendOptions { deadline, content_type, headers: headers.as_bytes() };
+        let key = value_of.as_deref().map(str::as_bytes);
+        let options = SendOptions { deadline, content_type, headers: headers.as_bytes(), key };
         while !self.interrupt.is_requested() {
             let sent = match *held {
                 Some(members) => self.sender.send_held_with(message, &options, members, *held_timeout),

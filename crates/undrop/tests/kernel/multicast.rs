@@ -87,6 +87,12 @@ fn a_receiver_begins_with_the_messages_of_the_past() {
     assert!(said.contains("expected 100 messages of the past of prices/AAPL, saw 20"), "{said}");
     let (text, _) = late(&["--since", "1h", "--count", "20"]);
     assert_eq!(text.lines().count(), 20);
+    let keyed = ["prices/AAPL", "--require-members", "--value-of", "AAPL"];
+    assert!(send(&seed, &keyed, "187.21\n187.22\n").status.success());
+    let (text, said) = late(&["--last-per-key", "--count", "1", "--json"]);
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&value["key"], &value["payload"]), (&"AAPL".into(), &"187.22".into()), "{text}");
+    assert!(said.contains("expected the last value of each key of prices/AAPL, saw 1"), "{said}");
 }
 
 #[test]

@@ -7,10 +7,12 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::delivery::Released;
 use ricochet_core::message::{How, Message, Origin, Output, SendOptions, To};
+use ricochet_core::outgoing::{OutgoingConfig, OutgoingMessage};
 use ricochet_core::tracker::{Front, Lost};
-use ricochet_core::wire::Kind;
+use ricochet_core::wire::{Datagram, Envelope, FRAGMENT_HEAD, Kind};
 use ricochet_core::{
-    Fifo, FifoConfig, GroupId, HistoryNews, Member, Node, NodeConfig, NodeId, Seq, StreamKey, View, Wish,
+    Fifo, FifoConfig, GroupId, HistoryNews, Member, Node, NodeConfig, NodeId, Outgoing, Seq, StreamKey, View,
+    Wish,
 };
 
 /// Conditions of the network.
@@ -54,6 +56,8 @@ pub(crate) struct Application {
     pub(crate) history: Vec<HistoryNews>,
     /// Maximum number of messages that it takes until it is emptied, if bounded.
     pub(crate) room: Option<u32>,
+    /// Whether a lying member may have made up messages, which are not checked then.
+    pub(crate) is_deceived: bool,
 }
 
 impl Application {
@@ -254,6 +258,41 @@ impl Net {
         self.carry_out(from, wants);
     }
 
+    /// Sends the value of a key; returns the number of the message.
+    pub(crate) fn multicast_keyed(&mut self, from: usize, group: GroupId, key: &[u8], value: &[u8]) -> u64 {
+        let node = &self.nodes[from];
+        let mut outgoing = Outgoing::new(OutgoingConfig {
+            payload_max: node.payload_max(),
+            message_max: node.message_max(),
+            fragment_size: (node.payload_max() - FRAGMENT_HEAD) as u16,
+            packets_max: 1 << 10,
+            bytes_max: 1 << 20,
+            linger_us: 0,
+            bytes_per_second: None,
+            epoch_us: Some(0),
+        });
+        let envelope = Envelope { key: Some(key), ..Envelope::default() };
+        let options = SendOptions { expires: false };
+        let message = OutgoingMessage { group, envelope, payload: value, options, fragments: true };
+        outgoing.push(self.now_us, &message).expect("it fits");
+        let (mut packets, mut wants) = (Vec::new(), Wants::default());
+        outgoing.take(self.now_us, usize::MAX, |_| u32::MAX, &mut packets);
+        for packet in &packets {
+            self.nodes[from].send_packet_of(self.now_us, packet, &mut wants);
+        }
+        let seq = wants.datagrams.iter().find_map(|(_, datagram)| match Datagram::read(datagram) {
+            Ok(Datagram::Data(data)) => Some(u64::from(data.seq)),
+            _ => None,
+        });
+        let seq = seq.expect("it was sent");
+        let mut whole = Vec::new();
+        envelope.write(&mut whole);
+        whole.extend_from_slice(value);
+        self.sent.insert((NodeId(from as u32), group, seq), (self.now_us, whole));
+        self.carry_out(from, wants);
+        seq
+    }
+
     /// Advances the time; datagrams arrive and timers fire.
     pub(crate) fn advance(&mut self, by_us: u64) {
         let end_us = self.now_us + by_us;
@@ -322,6 +361,11 @@ impl Net {
         application.in_order(self.now_us, None);
         wants.events.into_iter().for_each(|event| application.in_order(self.now_us, Some(event)));
         for (packet, payload, how) in wants.messages {
+            if application.is_deceived {
+                application.came.push(packet);
+                application.got.insert(packet, how);
+                continue;
+            }
             let (sent_us, sent) = self.sent.get(&packet).expect("a delivered packet was sent");
             assert_eq!(*sent, payload, "{packet:?} was altered");
             application.came.push(packet);

@@ -11,8 +11,8 @@ use ricochet_core::wire::{
     Nak, Name, Peek, Range, Repair, Room, Rooms, SYMBOL_HEAD,
 };
 use ricochet_core::{
-    Fifo, FifoConfig, GroupConfig, GroupId, Groups, HistoryConfig, Member, Node, NodeConfig, NodeId, Seq,
-    StreamKey, TrackerConfig, View, Wish,
+    Fifo, FifoConfig, GroupConfig, GroupId, Groups, HistoryConfig, KeyedConfig, Member, Node, NodeConfig,
+    NodeId, Seq, StreamKey, TrackerConfig, View, Wish,
 };
 
 /// Reads arbitrary bytes. A datagram that can be read is written again as it was, and a peek reads the same
@@ -124,7 +124,12 @@ impl Output for Application {
 
     fn deliver(&mut self, message: &Message<'_>) {
         let key = StreamKey { sender: message.sender, group: message.group };
-        assert!(self.got.insert((key, message.seq.0)), "delivered twice: {key:?} {:?}", message.seq);
+        // A member may make up several values with one number.
+        let is_value = message.past_us.is_some()
+            && message.enveloped
+            && Envelope::read(message.payload).is_ok_and(|(envelope, _)| envelope.key.is_some());
+        let is_new = self.got.insert((key, message.seq.0));
+        assert!(is_new || is_value, "delivered twice: {key:?} {:?}", message.seq);
         let Self { now_us, fifo, newest, .. } = self;
         fifo.handle_message(*now_us, message, &mut |released| Self::released(newest, &released));
     }
@@ -166,6 +171,7 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
     let fragments =
         FragmentsConfig { message_max: 400, bytes_max: 1_000, messages_max: 4, ..FragmentsConfig::default() };
     let history = HistoryConfig { group_bytes: 2_000, bytes: 1 << 18, age_us: 1_000_000 };
+    let keyed = KeyedConfig { group_bytes: 1_000, bytes: 1_500, group_keys: 4 };
     let config = NodeConfig {
         packets: 64,
         max_delay_us: Some(5_000),
@@ -173,6 +179,7 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
         feedback_peers: 4,
         equations: 16,
         history,
+        keyed,
         // No stream is forgotten, since duplicates of a forgotten stream are not recognized.
         tracker: TrackerConfig {
             streams_max: 8,
@@ -196,7 +203,11 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
     while !input.0.is_empty() {
         let is_history = input.0[0] % 8 == 7;
         let length = if is_history {
-            let wish = if input.byte() & 8 == 0 { Wish::Last(10) } else { Wish::Since(1_000_000) };
+            let wish = match input.byte() & 24 {
+                0 => Wish::Last(10),
+                8 => Wish::Since(1_000_000),
+                _ => Wish::LastPerKey,
+            };
             node.catch_up(application.now_us, groups[1], wish);
             write_history(&mut input, groups[1], application.asked.take(), &mut datagram)
         } else {
@@ -208,7 +219,9 @@ pub(crate) fn node(data: &[u8]) -> (usize, u64) {
         let Application { now_us, fifo, newest, .. } = &mut application;
         fifo.handle_timeout(*now_us, &mut |released| Application::released(newest, &released));
         assert!(application.fifo.held() <= 8);
-        assert!(node.memory_bytes() <= before + 2 * fragments.bytes_max + 4 * 400 + history.bytes);
+        assert!(
+            node.memory_bytes() <= before + 2 * fragments.bytes_max + 4 * 400 + history.bytes + keyed.bytes
+        );
     }
     assert!(node.feedback(application.now_us).peers.len() <= 4);
     (application.got.len(), node.fragments().messages)
@@ -241,6 +254,26 @@ fn write_history(
             log.extend_from_slice(&u32::from(input.byte() % 64).to_be_bytes());
             log.extend_from_slice(&[0; 12]);
             log.extend_from_slice(payload);
+            (offset, HistoryBody::Part(&log))
+        }
+        Ask::Copy { offset, .. } => {
+            if offset == 0 {
+                // End of the log, and the position of a stream or none.
+                log.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, what, 0, 0, 0, what & 1]);
+                if what & 1 != 0 {
+                    log.extend_from_slice(&[0, 0, 0, 1 + (what & 2) / 2, 0, 0, 0, 9]);
+                }
+            }
+            // A record: length, flags, sender, sequence number, times, and an envelope with a key.
+            let value = input.bytes(usize::from(what / 16));
+            log.extend_from_slice(&(6 + value.len() as u32).to_be_bytes());
+            log.push((what / 4) & 1);
+            log.extend_from_slice(&(1 + u32::from(what & 1)).to_be_bytes());
+            log.extend_from_slice(&u32::from(input.byte() % 64).to_be_bytes());
+            log.extend_from_slice(&[0; 15]);
+            log.push(what);
+            log.extend_from_slice(&[0, 4, 6, 0, 1, what / 32]);
+            log.extend_from_slice(value);
             (offset, HistoryBody::Part(&log))
         }
     };
