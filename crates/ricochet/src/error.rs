@@ -373,3 +373,35 @@ impl From<RecvError> for RecvTimeoutError {
         }
     }
 }
+
+/// Reason why no message was received into a buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RecvIntoError {
+    /// The message does not fit. It waits for the next call.
+    #[error("expected a buffer of {length} bytes, saw {room}")]
+    TooSmall {
+        /// Length of the message in bytes.
+        length: usize,
+        /// Length of the buffer in bytes.
+        room: usize,
+    },
+    /// The timeout is over.
+    #[error("no message came in time")]
+    Timeout,
+    /// The node or the subscription was closed.
+    #[error("the node was closed")]
+    Closed,
+    /// The node's thread has failed.
+    #[error("the node has failed: {0}")]
+    Failed(String),
+}
+
+impl From<RecvError> for RecvIntoError {
+    fn from(error: RecvError) -> Self {
+        match error {
+            RecvError::Closed => Self::Closed,
+            RecvError::Failed(why) => Self::Failed(why),
+        }
+    }
+}

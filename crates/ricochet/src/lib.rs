@@ -81,7 +81,8 @@ pub use config::{
     RepairSection, parse_follow,
 };
 pub use error::{
-    JoinError, RecvError, RecvTimeoutError, RekeyError, RequestError, SendError, StartError, TryRecvError,
+    JoinError, RecvError, RecvIntoError, RecvTimeoutError, RekeyError, RequestError, SendError, StartError,
+    TryRecvError,
 };
 #[cfg(feature = "futures")]
 pub use futures::SenderSink;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::error::{RecvError, RecvTimeoutError, TryRecvError};
+use crate::error::{RecvError, RecvIntoError, RecvTimeoutError, TryRecvError};
 use crate::joining::SubscriptionHandle;
 use crate::message::{Event, Lost, Message};
 use crate::queue::QueueCounts;
@@ -77,6 +77,45 @@ impl Subscription {
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Message, RecvTimeoutError> {
         loop {
             if let Some(message) = self.message_of(self.handle.queue.pop_timeout(timeout)?) {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Waits for the next message until the timeout is over, and without limit if there is none. Copies the
+    /// payload to the front of `buffer`, for programs that keep messages in memory of their own. A message
+    /// that does not fit waits for the next call. A loss report restarts the timeout.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # use ricochet::RecvIntoError;
+    /// # let quiet = || ricochet::Node::builder("lo").address([127, 0, 0, 1]).unicast(true).port(0);
+    /// # let receiver = quiet().start()?;
+    /// # let prices = receiver.join("prices")?;
+    /// # let sender = quiet().seed(receiver.address().to_string()).start()?;
+    /// # assert!(sender.wait_for_members("prices", 1, Duration::from_secs(20)));
+    /// sender.send("prices", b"187.21")?;
+    /// let mut buffer = vec![0; 4];
+    /// let message = match prices.recv_into(&mut buffer, None) {
+    ///     Err(RecvIntoError::TooSmall { length, .. }) => {
+    ///         buffer.resize(length, 0);
+    ///         prices.recv_into(&mut buffer, None)?
+    ///     }
+    ///     received => received?,
+    /// };
+    /// assert_eq!((&buffer[..message.payload().len()], message.group()), (&b"187.21"[..], "prices"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`RecvIntoError`].
+    pub fn recv_into(&self, buffer: &mut [u8], timeout: Option<Duration>) -> Result<Message, RecvIntoError> {
+        loop {
+            let event = self.handle.queue.pop_fitting(buffer.len(), timeout)?;
+            if let Some(message) = self.message_of(event) {
+                let payload = message.payload();
+                buffer[..payload.len()].copy_from_slice(payload);
                 return Ok(message);
             }
         }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backpressure::Backpressure;
 use crate::clock;
-use crate::error::{RecvError, RecvTimeoutError, TryRecvError};
+use crate::error::{RecvError, RecvIntoError, RecvTimeoutError, TryRecvError};
 use crate::message::{Event, Lost, Message};
 use crate::policy::Policy;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -218,11 +218,46 @@ impl Queue {
         if let Some(closed) = &inner.closed {
             return Err(closed.clone().into());
         }
+        self.arm(&mut inner);
+        Err(TryRecvError::Empty)
+    }
+
+    /// Lets the descriptor become readable with the next event. None waits.
+    fn arm(&self, inner: &mut Inner) {
         if let Some(ready) = self.ready.get().filter(|_| !inner.armed) {
             ready.clear();
             inner.armed = true;
         }
-        Err(TryRecvError::Empty)
+    }
+
+    /// Waits for the next event until the timeout is over, if there is one. A message whose payload is longer
+    /// than `room` stays.
+    pub(crate) fn pop_fitting(&self, room: usize, timeout: Option<Duration>) -> Result<Event, RecvIntoError> {
+        let mut inner = self.lock();
+        let mut until_us = None;
+        loop {
+            if let Some(length) = inner.next_length().filter(|&length| length > room) {
+                return Err(RecvIntoError::TooSmall { length, room });
+            }
+            if let Some(event) = self.pop(&mut inner) {
+                return Ok(event);
+            }
+            if let Some(closed) = &inner.closed {
+                return Err(closed.clone().into());
+            }
+            let Some(timeout) = timeout else {
+                inner.is_awaited = true;
+                inner = self.arrived.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let Some(left) = left(timeout, &mut until_us) else {
+                self.arm(&mut inner);
+                return Err(RecvIntoError::Timeout);
+            };
+            inner.is_awaited = true;
+            let waited = self.arrived.wait_timeout(inner, left);
+            (inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Waits for the next event.
@@ -271,14 +306,9 @@ impl Queue {
             if let Some(closed) = &inner.closed {
                 return Err(closed.clone().into());
             }
-            let now_us = clock::now_us();
-            let wait_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
-            let left_us = until_us.get_or_insert(now_us.saturating_add(wait_us)).saturating_sub(now_us);
-            if left_us == 0 {
-                return Err(RecvTimeoutError::Timeout);
-            }
+            let Some(left) = left(timeout, &mut until_us) else { return Err(RecvTimeoutError::Timeout) };
             inner.is_awaited = true;
-            let waited = self.arrived.wait_timeout(inner, Duration::from_micros(left_us));
+            let waited = self.arrived.wait_timeout(inner, left);
             (inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -403,6 +433,12 @@ impl Inner {
         self.messages < bounds.messages && (self.messages == 0 || self.bytes + length <= bounds.bytes)
     }
 
+    /// Returns the length of the payload that is next, if a message is.
+    fn next_length(&self) -> Option<usize> {
+        let Event::Message(message) = self.events.front()? else { return None };
+        Some(message.payload().len())
+    }
+
     fn add_lost(&mut self, lost: Lost) {
         let count =
             if lost.reason == GivenUp::Expired { &mut self.counts.expired } else { &mut self.counts.lost };
@@ -434,12 +470,7 @@ impl Inner {
     fn report_dropped(&mut self, at: usize, message: &Message) {
         self.counts.dropped += 1;
         let before = self.events.range_mut(..at).rev().take(COMPARED_MAX);
-        let reports = before.map_while(|event| match event {
-            Event::Lost(lost) => Some(lost),
-            Event::Message(_) | Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) => {
-                None
-            }
-        });
+        let reports = before.map_while(|event| if let Event::Lost(lost) = event { Some(lost) } else { None });
         for report in reports {
             if report.extend_by(message) {
                 return;
@@ -451,6 +482,14 @@ impl Inner {
         }
         self.events.insert(at, Event::Lost(Lost::of(message, GivenUp::Unread)));
     }
+}
+
+/// Returns the rest of a timeout, whose end is noted at the first call; `None` if it is over.
+fn left(timeout: Duration, until_us: &mut Option<u64>) -> Option<Duration> {
+    let now_us = clock::now_us();
+    let wait_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+    let left_us = until_us.get_or_insert(now_us.saturating_add(wait_us)).saturating_sub(now_us);
+    (left_us > 0).then(|| Duration::from_micros(left_us))
 }
 
 #[cfg(test)]

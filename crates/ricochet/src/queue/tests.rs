@@ -219,3 +219,36 @@ fn too_many_tasks_wake_one_another_rather_than_fill_memory() {
     let woken = all.iter().filter(|wakes| wakes.0.load(std::sync::atomic::Ordering::Relaxed) == 1).count();
     assert_eq!(woken, TASKS_MAX);
 }
+
+#[test]
+fn a_message_that_does_not_fit_stays_in_its_place() {
+    let (queue, _) = queue(4, Policy::Block);
+    let now = Some(Duration::ZERO);
+    let ready = queue.ready().unwrap();
+    assert_eq!(queue.pop_fitting(0, now).unwrap_err(), RecvIntoError::Timeout);
+    assert!(!readable(ready));
+    queue.push(numbered(0));
+    queue.push_lost(lost(1));
+    queue.push(numbered(2));
+    for _ in 0..3 {
+        let error = queue.pop_fitting(0, None).unwrap_err();
+        assert_eq!(error, RecvIntoError::TooSmall { length: 1, room: 0 });
+        assert!(readable(ready));
+    }
+    assert_eq!((queue.len(), queue.bytes()), (2, 2));
+    let seq = |event| match event {
+        Ok(Event::Message(message)) => message.seq,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(seq(queue.pop_fitting(1, None)), 0);
+    // A report fits any buffer.
+    assert!(matches!(queue.pop_fitting(0, None), Ok(Event::Lost(_))));
+    assert_eq!(seq(queue.pop_fitting(1, now)), 2);
+    assert_eq!(queue.pop_fitting(1, now).unwrap_err(), RecvIntoError::Timeout);
+    assert!(!readable(ready), "the descriptor waits for the next event");
+    queue.push(numbered(3));
+    assert!(readable(ready));
+    queue.close(RecvError::Closed);
+    assert_eq!(seq(queue.pop_fitting(9, None)), 3);
+    assert_eq!(queue.pop_fitting(9, None).unwrap_err(), RecvIntoError::Closed);
+}
