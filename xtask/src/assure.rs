@@ -147,7 +147,8 @@ fn coverage(tally: &mut Tally) -> anyhow::Result<bool> {
     for package in ["fec", "maelstrom-core", "ricochet-core", "membership"] {
         tarpaulin.args(["--packages", package]);
     }
-    tarpaulin.arg("--target-dir").arg(target_of("coverage"));
+    // Simulated clusters run for minutes with the instruments.
+    tarpaulin.args(["--timeout", "3600"]).arg("--target-dir").arg(target_of("coverage"));
     let success = succeeds(&mut tarpaulin);
     // Build scripts leave their profile in the working directory.
     let _ = fs::remove_file(root().join("build_rs_cov.profraw"));
