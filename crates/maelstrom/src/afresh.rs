@@ -6,7 +6,7 @@
 use std::io;
 
 use netio::tap::Tap;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::lag::Lag;
 use crate::passive::{Passive, clock_us};
@@ -27,10 +27,7 @@ impl Passive {
         self.engine.now_us = clock_us();
         self.engine.gateway.handle_stall(self.engine.now_us, stall_us);
         self.engine.counts.stalls += 1;
-        warn!(
-            "stood still for {} ms: what waited is discarded, and protection starts again with packets sent from here on",
-            stall_us / 1_000
-        );
+        self.watch.on_stall(self.engine.now_us, stall_us, &self.config);
         self.behind = false;
         self.lag = Lag::new(self.engine.now_us);
         self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);

@@ -38,6 +38,12 @@ impl Watch {
         self.log(config);
     }
 
+    /// Notes that the process stood still, and logs it.
+    pub(crate) fn on_stall(&mut self, now_us: u64, length_us: u64, config: &GatewayConfig) {
+        self.observer.on_stall(now_us, length_us);
+        self.log(config);
+    }
+
     pub(crate) fn observer(&self) -> &Observer {
         &self.observer
     }

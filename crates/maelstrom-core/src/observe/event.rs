@@ -92,6 +92,13 @@ pub enum EventKind {
         /// Length of the pause.
         after_us: u64,
     },
+    /// The process stood still. All that waited was discarded, and sessions were renewed.
+    Stalled {
+        /// Length of the longest stall since the last such event.
+        longest_us: u64,
+        /// Number of stalls since the last such event.
+        count: u64,
+    },
     /// More packets stay lost than the threshold allows.
     Residual {
         /// Whether these are packets that leave for the peer.
@@ -158,6 +165,7 @@ impl EventKind {
             Self::NewSession { .. } => "session_began",
             Self::Paused { .. } => "recovery_paused",
             Self::Resumed { .. } => "recovery_resumed",
+            Self::Stalled { .. } => "gateway_stalled",
             Self::Residual { .. } => "residual_loss",
             Self::NoResidual { .. } => "residual_loss_over",
             Self::Fragmented { .. } => "repairs_fragmented",
@@ -177,6 +185,7 @@ impl EventKind {
             | Self::Trouble(_)
             | Self::WrongKey { .. }
             | Self::Paused { .. }
+            | Self::Stalled { .. }
             | Self::Residual { .. }
             | Self::Fragmented { .. }
             | Self::Finding { .. }
@@ -192,6 +201,10 @@ impl EventKind {
             Self::Down { trouble, .. } => trouble.map(Trouble::remedy),
             Self::Trouble(trouble) => Some(trouble.remedy()),
             Self::WrongKey { .. } => Some(Trouble::WrongKey.remedy()),
+            Self::Stalled { .. } => Some(
+                "none is needed after the process was stopped or the machine slept; otherwise give the gateway a \
+                 processor",
+            ),
             Self::Residual { .. } => Some(
                 "see `undrop gateway status`: packets that are withheld have another path, longer bursts need \
                  another code, and `overhead_max` may allow no higher rate",
@@ -228,10 +241,8 @@ impl fmt::Display for EventKind {
             Self::WrongKey { count, from } => {
                 write!(f, "{} from {} failed the key of the peer", Many(*count, "datagram"), from.ip())
             }
-            Self::Renewed { count: 1 } => f.write_str("the session was renewed"),
-            Self::Renewed { count } => write!(f, "the session was renewed {count} times"),
-            Self::NewSession { count: 1 } => f.write_str("a new session began"),
-            Self::NewSession { count } => write!(f, "{count} new sessions began"),
+            Self::Renewed { count } => write!(f, "the session was renewed{}", Times(*count)),
+            Self::NewSession { count } => write!(f, "a new session began{}", Times(*count)),
             Self::Paused { reason, unnoted } => {
                 write!(f, "recovery pauses: {reason}")?;
                 match unnoted {
@@ -244,6 +255,15 @@ impl fmt::Display for EventKind {
                 "the pause has ended after {}; recovery continues with packets sent from here on",
                 Length(*after_us)
             ),
+            Self::Stalled { longest_us, count } => {
+                write!(f, "stood still for {}", Length(*longest_us))?;
+                if *count > 1 {
+                    write!(f, ", the longest of {count} times")?;
+                }
+                f.write_str(
+                    ": what waited is discarded, and protection starts again with packets sent from here on",
+                )
+            }
             Self::Residual { is_outgoing, residual, lost, packets } => write!(
                 f,
                 "{residual} of {packets} packets {} the peer stayed lost ({}), of {lost} lost on the link",
@@ -287,6 +307,15 @@ impl fmt::Display for Many {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.0 == 1 { "" } else { "s" };
         write!(f, "{} {}{plural}", self.0, self.1)
+    }
+}
+
+/// How often something happened, if more than once.
+struct Times(u64);
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 1 { Ok(()) } else { write!(f, " {} times", self.0) }
     }
 }
 
@@ -344,6 +373,12 @@ mod tests {
                 EventKind::Residual { is_outgoing: true, residual: 12, lost: 20, packets: 1_000 },
                 "residual_loss",
                 "12 of 1000 packets to the peer stayed lost (1.2 %), of 20 lost on the link",
+            ),
+            (
+                EventKind::Stalled { longest_us: 2_500_000, count: 3 },
+                "gateway_stalled",
+                "stood still for 2.5 s, the longest of 3 times: what waited is discarded, and protection starts again \
+                 with packets sent from here on",
             ),
             (
                 EventKind::Fragmented { count: 3 },

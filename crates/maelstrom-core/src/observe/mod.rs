@@ -25,11 +25,35 @@ use peer::Watched;
 /// Interval between comparisons.
 const CHECK_US: u64 = 100_000;
 
+/// Interval between events about stalls.
+const STALLS_US: u64 = 60_000_000;
+
+/// Stalls since the last event about them.
+#[derive(Debug, Default)]
+struct Stalls {
+    count: u64,
+    longest_us: u64,
+    next_us: u64,
+}
+
+impl Stalls {
+    /// Returns the event, if it is time for it.
+    fn event(&mut self, now_us: u64) -> Option<EventKind> {
+        if self.count == 0 || now_us < self.next_us {
+            return None;
+        }
+        let Self { count, longest_us, .. } = std::mem::take(self);
+        self.next_us = now_us + STALLS_US;
+        Some(EventKind::Stalled { longest_us, count })
+    }
+}
+
 /// Watches all peers of a gateway.
 #[derive(Debug, Default)]
 pub struct Observer {
     peers: Vec<Watched>,
     journal: Journal,
+    stalls: Stalls,
     next_us: u64,
 }
 
@@ -40,6 +64,7 @@ impl Observer {
             return;
         }
         self.next_us = now_us + CHECK_US;
+        self.journal_stalls(now_us);
         self.follow(gateway.config().peers.iter().map(|peer| peer.address));
         for (watched, status) in self.peers.iter_mut().zip(gateway.peers()) {
             watched.observe(now_us, &status, &mut self.journal);
@@ -54,6 +79,19 @@ impl Observer {
     /// Notes an event that the core cannot see, such as a pause of recovery.
     pub fn note(&mut self, now_us: u64, kind: EventKind) {
         self.journal.push(now_us, None, kind);
+    }
+
+    /// Notes that the process stood still. Stalls that follow each other are one event a minute.
+    pub fn on_stall(&mut self, now_us: u64, length_us: u64) {
+        self.stalls.count += 1;
+        self.stalls.longest_us = self.stalls.longest_us.max(length_us);
+        self.journal_stalls(now_us);
+    }
+
+    fn journal_stalls(&mut self, now_us: u64) {
+        if let Some(event) = self.stalls.event(now_us) {
+            self.journal.push(now_us, None, event);
+        }
     }
 
     /// The latest events.

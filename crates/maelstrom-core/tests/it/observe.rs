@@ -167,6 +167,19 @@ fn a_peer_that_goes_up_and_down_all_the_time_does_not_fill_the_journal() {
 }
 
 #[test]
+fn stalls_that_follow_each_other_are_one_event_a_minute() {
+    let mut observer = Observer::default();
+    for at in 0..150_u64 {
+        observer.on_stall(1_000_000 * at, 1_000 * at);
+    }
+    let gateway = Pair::new([config(A), config(B)]).gateways;
+    observer.observe(400_000_000, &gateway[A]);
+    let stalled = |longest_ms: u64, count| EventKind::Stalled { longest_us: 1_000 * longest_ms, count };
+    let events: Vec<_> = observer.journal().since(0).map(|event| event.kind.clone()).collect();
+    assert_eq!(events, [stalled(0, 1), stalled(60, 60), stalled(120, 60), stalled(149, 29)]);
+}
+
+#[test]
 fn what_only_the_driver_knows_is_an_event_without_a_peer() {
     let mut observer = Observer::default();
     observer.note(7, EventKind::Paused { reason: PauseReason::Missed, unnoted: 0 });
