@@ -187,6 +187,11 @@ impl LossSocket {
         self.store.close(gateway, config);
     }
 
+    /// Number of records that were not written to the file.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.store.unwritten()
+    }
+
     /// Answers a client that waits, and writes the file if that is due.
     pub(crate) fn answer(&mut self, now_us: u64, gateway: &Gateway, config: &GatewayConfig) {
         self.store.save_if_due(now_us, gateway, config);

@@ -439,6 +439,7 @@ impl Passive {
             (Counter::NotAtWan, written.saturating_sub(arrived)),
             (Counter::Returning, inlet.map_or(0, Inlet::refused)),
             (Counter::ReloadsRefused, counts.reloads_refused),
+            (Counter::RecordsUnwritten, self.losses.unwritten()),
             (Counter::LogLines, log::lost_lines()),
             (Counter::ManagerMessages, self.supervisor.unsent()),
         ];

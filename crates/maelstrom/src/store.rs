@@ -49,6 +49,8 @@ pub(crate) struct Store {
     writer: Option<(PathBuf, JoinHandle<io::Result<()>>)>,
     /// Whether the last write failed.
     is_failing: bool,
+    /// Number of records that were not written.
+    unwritten: u64,
 }
 
 impl Store {
@@ -86,6 +88,7 @@ impl Store {
         self.next_us = now_us + SAVE_US;
         if self.writer.as_ref().is_some_and(|(_, writer)| !writer.is_finished()) {
             // The disk is slow.
+            self.unwritten += u64::from(config.gateway.loss_record.is_some());
             return;
         }
         self.finish();
@@ -107,6 +110,11 @@ impl Store {
         }
     }
 
+    /// Number of records that were not written.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.unwritten
+    }
+
     /// Waits for the thread that writes.
     fn finish(&mut self) {
         if let Some((path, writer)) = self.writer.take() {
@@ -119,6 +127,7 @@ impl Store {
     /// Logs a failure, and its end.
     fn note(&mut self, path: &Path, written: io::Result<()>) {
         let path = path.display();
+        self.unwritten += u64::from(written.is_err());
         match written {
             Err(error) if !self.is_failing => {
                 self.is_failing = true;
@@ -243,6 +252,7 @@ mod tests {
             store.note(&place.file(), error.map_or(Ok(()), Err));
             assert_eq!(store.is_failing, is_failing);
         }
+        assert_eq!(store.unwritten(), 2, "each is counted");
     }
 
     #[test]

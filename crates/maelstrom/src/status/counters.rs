@@ -41,6 +41,8 @@ foundation::reasons! {
         Returning = "recovered packets whose route leads back to the WAN",
         /// The file had mistakes.
         ReloadsRefused = "reloads refused",
+        /// A record of losses could not be written.
+        RecordsUnwritten = "records of losses that were not written",
         /// Stderr took no log line.
         LogLines = "log lines that stderr did not take",
         /// The service manager took no message.

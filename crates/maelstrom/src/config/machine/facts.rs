@@ -13,6 +13,7 @@ use nix::unistd::{AccessFlags, faccessat};
 
 use super::super::draft::Draft;
 use super::netlink::Netlink;
+use super::record::RecordPlace;
 use super::route::{Interface, Route, below};
 use super::ruleset::Rules;
 
@@ -65,6 +66,8 @@ pub(super) struct Facts {
     pub(super) settings_writable: bool,
     pub(super) rules: Rules,
     pub(super) control: Option<ControlPlace>,
+    /// Place of the record of losses, if there is to be one.
+    pub(super) record: Option<RecordPlace>,
     /// Whether another socket holds the listen port, if the address is one of this machine's.
     pub(super) port_in_use: bool,
     pub(super) kernel: Option<String>,
@@ -92,6 +95,12 @@ impl Facts {
             settings_writable: reach(Path::new("/proc/sys/net/ipv4/conf/all/rp_filter")) == Reach::Usable,
             rules,
             control: draft.gateway.control.as_ref().map(|control| control_place(&control.value)),
+            record: draft
+                .gateway
+                .loss_record
+                .as_ref()
+                .and_then(|setting| setting.value.as_deref())
+                .map(RecordPlace::of),
             port_in_use: listen.is_some_and(|listen| {
                 UdpSocket::bind(listen.value).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
             }),

@@ -11,6 +11,7 @@ mod injection;
 mod lead;
 mod netlink;
 mod network;
+mod record;
 mod route;
 mod ruleset;
 mod running;
@@ -39,6 +40,7 @@ fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(&Schedule, bool) -> usi
     system::check(draft, facts, findings);
     injection::check(draft, facts, findings);
     behind::check(draft, facts, findings);
+    record::check(draft, facts, findings);
 }
 
 #[cfg(test)]

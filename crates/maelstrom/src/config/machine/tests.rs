@@ -7,6 +7,7 @@ use super::super::tests::{assert_snapshot, examined};
 use super::super::{Diagnostic, Report, Severity, Source};
 use super::behind::EgressFilter;
 use super::facts::{Capability, ControlPlace, Facts, Reach, first_host};
+use super::record::RecordPlace;
 use super::route::{Interface, Route};
 use super::ruleset::Rules;
 use super::*;
@@ -72,6 +73,7 @@ fn machine(draft: &Draft) -> Facts {
         settings_writable: true,
         rules: Rules::default(),
         control: Some(ControlPlace::Free),
+        record: None,
         port_in_use: false,
         kernel: Some("6.1.0-18-amd64".to_owned()),
         program: "/usr/bin/undrop".to_owned(),
@@ -421,6 +423,24 @@ fn every_state_of_the_control_socket_has_its_finding() {
         (ControlPlace::Occupied, (Severity::Error, "control-occupied")),
     ] {
         assert_eq!(one(FILE, |facts| facts.control = Some(place)), expected);
+    }
+}
+
+#[test]
+fn every_fault_of_the_place_of_the_record_has_its_finding() {
+    let file = with("loss_record = \"/var/lib/undrop/losses.json\"");
+    let directory = || "/var/lib/undrop".into();
+    for (place, code) in [
+        (RecordPlace::Absent(directory()), "loss-record"),
+        (RecordPlace::Blocked(directory()), "loss-record"),
+        (RecordPlace::Denied(directory()), "loss-record"),
+        (RecordPlace::Occupied, "loss-record"),
+        (RecordPlace::Writable { free: Some(199_999) }, "loss-record-room"),
+    ] {
+        assert_eq!(one(&file, |facts| facts.record = Some(place)), (Severity::Warning, code));
+    }
+    for free in [Some(200_000), None] {
+        assert!(found(&file, |facts| facts.record = Some(RecordPlace::Writable { free })).is_empty());
     }
 }
 
