@@ -73,6 +73,13 @@ impl Choice {
         self.controller.on_report(now_us, report, self.situation);
     }
 
+    /// Notes that the egress protects all packets from here on, or names a sample of them. What it knew of its
+    /// packets and repairs does not hold any more.
+    pub(crate) fn on_thinning(&mut self) {
+        self.packets.restart();
+        (self.situation.per_second, self.situation.repair_loss) = (0, 0.0);
+    }
+
     /// Takes what the caps of the operator refused lately.
     pub(crate) fn set_refusal(&mut self, refusal: Option<Refusal>) {
         self.situation.refusal = refusal;

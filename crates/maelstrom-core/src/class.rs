@@ -66,19 +66,28 @@ pub struct Class {
 /// Wishes of the class of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Care {
+    /// The number of the class.
+    pub(crate) class: Option<usize>,
     /// Repairs for each packet, at least.
     pub(crate) rate: Option<RepairRate>,
     /// Time after which the packet is of no use.
     pub(crate) late_us: Option<u64>,
 }
 
-/// Counts of the packets of a class that leave for a peer's site.
+/// Counts of the packets of a class that leave for a peer's site, and of those that are recovered here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounts {
     /// Packets, protected or not.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Those that were protected.
+    pub protected: u64,
+    /// Repairs that left because of a packet of the class: those that it completed, those of the rate of the
+    /// class, and those out of turn for its deadline. All of them contain packets of other classes too.
+    pub repairs: u64,
+    /// Packets of the class from a peer's site that were recovered.
+    pub recovered: u64,
 }
 
 impl Match {
@@ -136,17 +145,46 @@ impl Classes {
     /// # Errors
     /// If packets of its class get no repair.
     pub(crate) fn judge(&mut self, packet: &Packet<'_>) -> Result<Care, Unprotected> {
-        let Some((class, counts)) = self.0.iter_mut().find(|(class, _)| class.matches.contains(packet))
-        else {
-            return Ok(Care::default());
-        };
+        let Some(index) = self.index_of(packet) else { return Ok(Care::default()) };
+        let (class, counts) = &mut self.0[index];
         counts.packets += 1;
         counts.bytes += packet.as_slice().len() as u64;
-        match class.protect {
-            Protect::Off => Err(Unprotected::Class),
-            Protect::Auto => Ok(Care { rate: None, late_us: class.late_us }),
-            Protect::AtLeast(rate) => Ok(Care { rate: Some(rate), late_us: class.late_us }),
+        let rate = match class.protect {
+            Protect::Off => return Err(Unprotected::Class),
+            Protect::Auto => None,
+            Protect::AtLeast(rate) => Some(rate),
+        };
+        Ok(Care { class: Some(index), rate, late_us: class.late_us })
+    }
+
+    /// Notes that a packet of this class was protected.
+    pub(crate) fn on_protected(&mut self, care: &Care) {
+        if let Some(index) = care.class {
+            self.0[index].1.protected += 1;
         }
+    }
+
+    /// Notes that repairs left because of a packet of a class.
+    pub(crate) fn on_repairs(&mut self, class: Option<usize>, repairs: u64) {
+        if let Some((_, counts)) = class.and_then(|index| self.0.get_mut(index)) {
+            counts.repairs += repairs;
+        }
+    }
+
+    /// Notes that packets were recovered.
+    pub(crate) fn on_recovered<'a>(&mut self, packets: impl Iterator<Item = &'a [u8]>) {
+        if self.0.is_empty() {
+            return;
+        }
+        for packet in packets.filter_map(|packet| Packet::new_checked(packet).ok()) {
+            if let Some(index) = self.index_of(&packet) {
+                self.0[index].1.recovered += 1;
+            }
+        }
+    }
+
+    fn index_of(&self, packet: &Packet<'_>) -> Option<usize> {
+        self.0.iter().position(|(class, _)| class.matches.contains(packet))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Class, ClassCounts)> {

@@ -35,6 +35,8 @@ reasons! {
         Class = "class with protect = off",
         /// Its flow is not in the share for which both gateways have time.
         Overload = "more traffic than the gateways can code",
+        /// A queue of the path stands full, so that only a sample of the packets is named.
+        Congestion = "queue of the path full",
     }
 }
 

@@ -19,13 +19,16 @@ use crate::identity::Identity;
 use crate::packet::Packet;
 use crate::quiet::{Quiet, Tail};
 use crate::sender::{EgressCounts, Outlet, RepairSender};
-use crate::symbol::Symbol;
+use crate::symbol::{SYMBOL_HEADER, Symbol};
+use crate::thinning::{Thinning, is_sampled};
 use crate::wire::{Entry, Half, Recipe, Report, Request, SEALED_HEADER, TAG};
 use fec::{Code, RepairRate, Scheme, SlidingConfig, names};
 use foundation::Seq;
 
 /// Length of the outer headers over IPv4 in bytes.
 const OUTER_V4: usize = 20 + 8;
+/// Time for which packets of a class with a rate of its own count.
+const RATED_US: u64 = 10_000_000;
 /// Number of bytes by which the UDP payload of a copy is longer than its symbol, also if it is cut in two.
 const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
 
@@ -43,9 +46,17 @@ pub(crate) struct Egress {
     deadlines: deadlines::Watch,
     /// Time until which packets of a class with a deadline of its own wait for their first repair.
     hurry_us: Option<u64>,
+    /// The class of the packet that set that time, and the repairs that left for it.
+    hurry_class: Option<usize>,
+    hurried: u64,
     /// Repairs that follow the one after a silence.
     tail: Tail,
     answers: Answers,
+    thinning: Thinning,
+    /// Time until which packets of a class with a rate of its own count.
+    rated_until_us: u64,
+    /// Longest symbol in bytes.
+    symbol_max: usize,
     next: Seq,
     /// Share of our repairs that the link loses.
     repair_loss: f64,
@@ -66,8 +77,13 @@ impl Egress {
             raised: 0,
             deadlines: deadlines::Watch::default(),
             hurry_us: None,
+            hurry_class: None,
+            hurried: 0,
             tail: Tail::default(),
             answers: Answers::new(config.requests, config.cache_bytes(config.peers.len())),
+            thinning: Thinning::default(),
+            rated_until_us: 0,
+            symbol_max: config.symbol_max(),
             next: Seq(0),
             repair_loss: 0.0,
             sender: RepairSender::new(config, peer, outer),
@@ -80,6 +96,8 @@ impl Egress {
     /// As [`Egress::new`].
     pub(crate) fn reconfigure(&mut self, config: &Config) {
         self.sender.marking.reconfigure(config.repair_dscp);
+        // Classes may have other numbers.
+        self.hurry_class = None;
         self.sender.caps.reconfigure(&config.targets);
         self.answers.reconfigure(config.requests, config.cache_bytes(config.peers.len()));
         let mut code = config.code();
@@ -177,7 +195,29 @@ impl Egress {
 
     /// The code and its limits, for the peer.
     pub(crate) fn plan(&self) -> Plan {
-        self.auto.as_ref().map_or_else(|| Plan::of(self.coder.code()), Choice::plan)
+        let plan = self.auto.as_ref().map_or_else(|| Plan::of(self.coder.code()), Choice::plan);
+        Plan { is_thin: self.thinning.is_on(), ..plan }
+    }
+
+    /// Whether protection is to be thinned, as far as the egress knows. An operator who has stated a rate for
+    /// a class gets it in any case.
+    pub(crate) fn wants_thin(&self, now_us: u64) -> bool {
+        self.decision().is_some_and(|decision| decision.is_thin) && now_us >= self.rated_until_us
+    }
+
+    /// Thins protection, or ends that. Returns whether it changes.
+    pub(crate) fn set_thin(&mut self, is_thin: bool) -> bool {
+        let changes = is_thin != self.thinning.is_on();
+        if changes {
+            self.thinning.set(is_thin);
+            // No repair contains packets of both times.
+            self.clear_coder();
+            self.sender.loss.forget();
+            self.repair_loss = 0.0;
+            self.adapt_to_missing_repairs();
+            self.auto.iter_mut().for_each(Choice::on_thinning);
+        }
+        changes
     }
 
     /// The code in force.
@@ -195,11 +235,17 @@ impl Egress {
         self.next = Seq(0);
         self.sender.loss.restart();
         self.answers.restart();
+        self.set_thin(false);
         self.empty_bins();
     }
 
     /// Gives up the packets that wait for a repair. The stream's numbers continue.
     pub(crate) fn empty_bins(&mut self) {
+        self.thinning.clear();
+        self.clear_coder();
+    }
+
+    fn clear_coder(&mut self) {
         (self.hurry_us, self.tail) = (None, Tail::default());
         self.coder.clear(self.next);
     }
@@ -207,13 +253,16 @@ impl Egress {
     /// Gives the latest packet what its class asks for.
     pub(crate) fn care(&mut self, now_us: u64, care: Care, outlet: &mut Outlet<'_>) {
         if let Some(rate) = care.rate {
+            self.rated_until_us = now_us + RATED_US;
             self.raise(rate, outlet);
         }
         self.deadlines.on_packet(now_us, care.late_us);
         // The first repair leaves half of the time before it is too late. Others recover what it cannot.
         let due_us = care.late_us.map(|late_us| now_us + late_us / 2);
-        let due_us = self.hurry_us.into_iter().chain(due_us).min();
-        self.hurry_us = due_us.filter(|_| self.coder.has_waiting_first());
+        if due_us.is_some_and(|due_us| self.hurry_us.is_none_or(|hurry_us| due_us < hurry_us)) {
+            (self.hurry_us, self.hurry_class) = (due_us, care.class);
+        }
+        self.hurry_us = self.hurry_us.filter(|_| self.coder.has_waiting_first());
     }
 
     /// Sends the repairs by which the rate for the latest packet exceeds that of the code.
@@ -231,7 +280,19 @@ impl Egress {
         }
     }
 
-    /// Codes a packet that leaves for the peer's site.
+    /// Decides whether a packet is protected while protection is thinned.
+    ///
+    /// # Errors
+    /// [`Unprotected::Congestion`] if it is not in the sample.
+    pub(crate) fn admit(&mut self, packet: &Packet<'_>, identity: &Identity) -> Result<(), Unprotected> {
+        if !self.thinning.is_on() {
+            return Ok(());
+        }
+        self.thinning.on_packet();
+        if is_sampled(identity.hash(packet)) { Ok(()) } else { Err(Unprotected::Congestion) }
+    }
+
+    /// Codes a packet that leaves for the peer's site, or names it while protection is thinned.
     pub(crate) fn handle_packet(
         &mut self,
         now_us: u64,
@@ -246,18 +307,17 @@ impl Egress {
         let fields = packet.mutable_fields();
         let symbol = Symbol::new(packet, hash, fields);
         let entry = Entry { seq: self.next, name: identity.name(hash), fields };
-        let sender = &mut self.sender;
-        let marking = sender.marking;
-        sender.marking.on_packet(fields.tos);
-        let emit = &mut |repair: &CodedRepair<'_>| sender.send(repair, Refused::Regular, outlet);
-        let pushed = self.coder.push(now_us, entry, &symbol, emit);
-        if pushed.is_err() {
-            self.sender.marking = marking;
-            return Err(Unprotected::TooLong);
+        if self.thinning.is_on() {
+            if packet.as_slice().len() + SYMBOL_HEADER > self.symbol_max {
+                return Err(Unprotected::TooLong);
+            }
+            self.thinning.push(now_us, entry);
+        } else {
+            self.code_packet(now_us, entry, &symbol, outlet)?;
+            self.tail.on_packet();
         }
         self.answers.keep(outlet.now_us, entry, packet, &symbol);
         self.next = self.next.plus(1);
-        self.tail.on_packet();
         self.quiet.on_packet(now_us, packet.as_slice().len());
         self.sender.caps.on_packet();
         self.sender.counts.source_packets += 1;
@@ -265,8 +325,30 @@ impl Egress {
         Ok(())
     }
 
-    /// Time at which the next repair leaves that no packet completes, if packets wait for one.
+    fn code_packet(
+        &mut self,
+        now_us: u64,
+        entry: Entry,
+        symbol: &Symbol<'_>,
+        outlet: &mut Outlet<'_>,
+    ) -> Result<(), Unprotected> {
+        let sender = &mut self.sender;
+        let marking = sender.marking;
+        sender.marking.on_packet(entry.fields.tos);
+        let emit = &mut |repair: &CodedRepair<'_>| sender.send(repair, Refused::Regular, outlet);
+        self.coder.push(now_us, entry, symbol, emit).map_err(|_| {
+            self.sender.marking = marking;
+            Unprotected::TooLong
+        })
+    }
+
+    /// Time at which the next repair or datagram of names leaves that no packet completes, if packets wait for
+    /// one.
     pub(crate) fn next_deadline_us(&self) -> Option<u64> {
+        self.thinning.due_us().into_iter().chain(self.repair_due_us()).min()
+    }
+
+    fn repair_due_us(&self) -> Option<u64> {
         let acts_on_silence = self.flushes() || self.tail.is_open();
         let silent_us = acts_on_silence.then(|| self.quiet.silent_us());
         let own_us = [silent_us, self.hurry_us, self.tail.due_us()];
@@ -283,13 +365,18 @@ impl Egress {
     /// Sends the repairs that are due at this time: of packets whose deadline has passed, or, after a
     /// silence, of those that wait. Single losses come first where the budget is short.
     pub(crate) fn fire_due(&mut self, now_us: u64, outlet: &mut Outlet<'_>) {
-        if self.next_deadline_us().is_none_or(|due_us| now_us < due_us) {
+        let sender = &mut self.sender;
+        self.thinning.take_due(now_us, |entries| {
+            let names = CodedRepair { recipe: Recipe::Names { entries }, symbol: &[] };
+            sender.send(&names, Refused::Names, outlet);
+        });
+        if self.repair_due_us().is_none_or(|due_us| now_us < due_us) {
             return;
         }
-        let is_silent = self.flushes() && self.quiet.silent_us() <= now_us
-            || self.hurry_us.take_if(|due_us| *due_us <= now_us).is_some();
+        let is_hurry = self.hurry_us.take_if(|due_us| *due_us <= now_us).is_some();
+        let is_silent = is_hurry || self.flushes() && self.quiet.silent_us() <= now_us;
         let ends_covered = !is_silent && self.tail.is_open() && self.quiet.silent_us() <= now_us;
-        let bytes = self.sender.counts.repair_bytes;
+        let (bytes, repairs) = (self.sender.counts.repair_bytes, self.sender.counts.repair_packets);
         let further = self.quiet.further(self.loss_to_repair());
         if ends_covered && further == 0 {
             self.tail.begin(now_us, 0);
@@ -310,6 +397,9 @@ impl Egress {
             self.coder.fire_due(now_us, &mut emit);
         }
         self.quiet.on_repairs(now_us, self.sender.counts.repair_bytes - bytes);
+        if is_hurry {
+            self.hurried += self.sender.counts.repair_packets - repairs;
+        }
         if !self.coder.has_waiting_first() {
             self.hurry_us = None;
         }
@@ -321,6 +411,11 @@ impl Egress {
             Limit::Useless => 0.0,
             _ => decision.loss,
         })
+    }
+
+    /// Returns the class whose deadline caused repairs lately, and their number.
+    pub(crate) fn take_hurried(&mut self) -> (Option<usize>, u64) {
+        (self.hurry_class, std::mem::take(&mut self.hurried))
     }
 
     /// Sends the packets that the peer asks for, as far as they are kept and the budget allows.
@@ -395,6 +490,9 @@ impl Egress {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.coder.memory_bytes() + self.answers.memory_bytes() + self.sender.memory_bytes()
+        self.coder.memory_bytes()
+            + self.answers.memory_bytes()
+            + self.thinning.memory_bytes()
+            + self.sender.memory_bytes()
     }
 }

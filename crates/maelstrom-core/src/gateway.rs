@@ -204,7 +204,17 @@ impl Gateway {
             return Err(Unprotected::RepairChannel);
         }
         let care = self.classes.judge(&packet)?;
-        self.peers[index].handle_outgoing(now_us, &packet, care, out)
+        let peer = &mut self.peers[index];
+        let repairs = peer.egress.counts().repair_packets;
+        peer.handle_outgoing(now_us, &packet, care, out)?;
+        self.classes.on_protected(&care);
+        self.classes.on_repairs(care.class, peer.egress.counts().repair_packets - repairs);
+        Ok(())
+    }
+
+    /// Counts the packets that the last call has recovered, behind the first `before` in the outbox.
+    fn count_recovered(&mut self, before: usize, out: &Outbox) {
+        self.classes.on_recovered(out.recovered.iter().skip(before).map(|(_, packet)| packet));
     }
 
     /// Takes a packet that arrived over the WAN, as on the wire, from its IP header on. Packets that are not
@@ -212,7 +222,9 @@ impl Gateway {
     pub fn handle_incoming(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) {
         let Ok(packet) = Packet::new_checked(packet) else { return };
         if let Some(index) = self.sites.find(packet.source()) {
+            let before = out.recovered.len();
             self.peers[index].handle_incoming(now_us, &packet, out);
+            self.count_recovered(before, out);
         }
     }
 
@@ -304,9 +316,11 @@ impl Gateway {
 
     /// Takes a datagram that arrived on the repair channel, and decrypts it in place.
     pub fn handle_datagram(&mut self, now_us: u64, from: SocketAddr, datagram: &mut [u8], out: &mut Outbox) {
+        let before = out.recovered.len();
         if let Err(reason) = self.receive(now_us, from, datagram, out) {
             self.rejected.add(reason);
         }
+        self.count_recovered(before, out);
     }
 
     fn receive(
@@ -372,20 +386,23 @@ impl Gateway {
     /// Runs all due timers: part-filled bins, repairs that waited for packets, Hellos, reports, packets to
     /// give up. When the outbox is nearly full, the rest stays due until the driver has emptied it.
     pub fn handle_timeout(&mut self, now_us: u64, out: &mut Outbox) {
-        let entropy = &mut |bytes: &mut [u8]| self.entropy.fill(bytes);
         let count = self.peers.len();
+        let before = out.recovered.len();
         // Each call begins with the peer at which the last one ended, so that the output of one peer cannot
         // keep others waiting.
         for _ in 0..count {
             if out.is_nearly_full() {
-                return;
+                break;
             }
             self.latest_peer = (self.latest_peer + 1) % count;
             let peer = &mut self.peers[self.latest_peer];
             if now_us >= peer.poll_timeout() {
-                peer.handle_timeout(now_us, entropy, out);
+                peer.handle_timeout(now_us, &mut |bytes: &mut [u8]| self.entropy.fill(bytes), out);
+                let (class, repairs) = peer.egress.take_hurried();
+                self.classes.on_repairs(class, repairs);
             }
         }
+        self.count_recovered(before, out);
     }
 
     /// Returns the state of each peer, in the order of the configuration.

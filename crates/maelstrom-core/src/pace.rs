@@ -26,6 +26,11 @@ impl Pace {
         self.at == 0
     }
 
+    /// Forgets the pace. The total continues.
+    pub(crate) fn restart(&mut self) {
+        *self = Self { total: self.total, ..Self::default() };
+    }
+
     /// Number in a second, by the ticks with traffic within the last second that had any; 0 before the first.
     pub(crate) fn per_second(&self) -> u64 {
         self.per_second

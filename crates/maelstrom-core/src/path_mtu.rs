@@ -163,6 +163,13 @@ impl PathMtu {
         self.probe = Some(Probe { len, since_us: now_us, next_us: now_us, sent: 0, reports: 0 });
     }
 
+    /// Gives up the present probe, because a full queue has no room for long datagrams. It says nothing about
+    /// the path.
+    pub(crate) fn on_full_queue(&mut self, now_us: u64) {
+        self.probe = None;
+        self.next_verify_us = self.next_verify_us.max(now_us + AGAIN_US);
+    }
+
     /// Returns the length of a probe that is due. Must be called regularly while the peer hears us.
     pub(crate) fn poll_probe(&mut self, now_us: u64) -> Option<usize> {
         if self.probe.is_none() {

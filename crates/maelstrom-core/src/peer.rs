@@ -110,6 +110,7 @@ static NOTHING: Report = Report {
     echo: None,
     is_extra: false,
     is_congested: false,
+    is_standing: false,
     plan: Plan::NONE,
     forecast: Forecast::NONE,
 };
@@ -242,6 +243,7 @@ impl Peer {
         if !self.sharing.limit().contains(packet) {
             return Err(Unprotected::Overload);
         }
+        self.egress.admit(packet, &self.identity)?;
         let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
         self.egress.handle_packet(now_us, packet, &self.identity, &mut outlet)?;
         self.egress.care(now_us, care, &mut outlet);
@@ -327,6 +329,7 @@ impl Peer {
         }
         if kind == BodyKind::Share {
             self.sharing.on_announcement(now_us, Announcement::read(body)?);
+            self.update_thinning(now_us);
             return Ok(());
         }
         if kind == BodyKind::Request {
@@ -415,9 +418,11 @@ impl Peer {
             self.ingress.on_tick(now_us);
             self.is_plan_news |= self.egress.on_tick(now_us);
             self.sharing.on_tick(now_us);
+            self.update_thinning(now_us);
             self.unwatched_source.take_if(|(_, seen_us)| now_us >= *seen_us + UNWATCHED_US);
             self.check_liveness(now_us, entropy);
             if self.is_up
+                && !self.far().is_standing
                 && let Some(len) = self.path_mtu.poll_probe(now_us)
             {
                 self.send_report_as(now_us, ReportKind::Probe(len), out);

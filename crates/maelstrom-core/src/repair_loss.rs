@@ -36,6 +36,11 @@ impl RepairLoss {
         self.history.clear();
     }
 
+    /// Forgets the share: no repairs are sent for a while.
+    pub(crate) fn forget(&mut self) {
+        self.average = 0.0;
+    }
+
     /// Notes that a repair was sent.
     pub(crate) fn on_sent(&mut self, now_us: u64) {
         self.sent += 1;

@@ -7,6 +7,9 @@
 //! - an egress announces a bound of what it protects. It raises the bound first, and protects more flows once
 //!   the far gateway has received the announcement. It protects fewer flows at once, and lowers the bound
 //!   later, when no packet of the others is on the way ([`Sharing::limit`]);
+//! - an egress that thins its protection ([`crate::thinning`]) announces it first, and begins once the far
+//!   gateway has received that. It ends at once, and says so later, when no packet without a name is on the
+//!   way ([`Sharing::is_thin`]);
 //! - an ingress captures the flows within the far gateway's bound ([`Sharing::far_bound`]), and announces
 //!   what it has time for, which the far egress heeds.
 
@@ -33,6 +36,14 @@ pub(crate) struct Sharing {
     number: u32,
     /// Time since which the bound is higher than the target.
     above_since_us: Option<u64>,
+    /// Whether this gateway is to thin its protection.
+    wants_thin: bool,
+    /// Number of the announcement of it.
+    thin_by: Option<u32>,
+    /// Whether the far gateway has received that one.
+    is_thin_confirmed: bool,
+    /// Time at which the wish ended.
+    unwanted_us: u64,
     far: Option<Announcement>,
     /// Time of the next announcement.
     next_us: Option<u64>,
@@ -48,6 +59,10 @@ impl Sharing {
             // A share that is not the default must be announced.
             number: u32::from(own != Share::ALL),
             above_since_us: None,
+            wants_thin: false,
+            thin_by: None,
+            is_thin_confirmed: false,
+            unwanted_us: 0,
             far: None,
             next_us: (own != Share::ALL).then_some(0),
         }
@@ -65,6 +80,39 @@ impl Sharing {
             self.announce(now_us);
         }
         self.on_tick(now_us);
+    }
+
+    /// Takes the decision to thin protection, or not to.
+    pub(crate) fn set_thin(&mut self, now_us: u64, is_wanted: bool) {
+        if self.wants_thin && !is_wanted {
+            self.unwanted_us = now_us;
+        }
+        self.wants_thin = is_wanted;
+        self.announce_thin(now_us);
+    }
+
+    fn announce_thin(&mut self, now_us: u64) {
+        match self.thin_by {
+            None if self.wants_thin => {
+                self.announce(now_us);
+                (self.thin_by, self.is_thin_confirmed) = (Some(self.number), false);
+            }
+            Some(_) if !self.wants_thin && now_us >= self.unwanted_us + GRACE_US => {
+                self.thin_by = None;
+                self.announce(now_us);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether this gateway thins its protection at present.
+    pub(crate) fn is_thin(&self) -> bool {
+        self.wants_thin && self.thin_by.is_some() && self.is_thin_confirmed
+    }
+
+    /// Whether the far gateway may thin its protection.
+    pub(crate) fn is_far_thin(&self) -> bool {
+        self.far.is_some_and(|far| far.is_thin)
     }
 
     /// Flows that this gateway protects at present.
@@ -91,6 +139,9 @@ impl Sharing {
         if far.received >= self.raised_by {
             self.confirmed = self.bound;
         }
+        if self.thin_by.is_some_and(|number| far.received >= number) {
+            self.is_thin_confirmed = true;
+        }
         if far.received >= self.number {
             self.next_us = None;
         }
@@ -102,6 +153,7 @@ impl Sharing {
 
     /// Adapts the bound. Must be called regularly.
     pub(crate) fn on_tick(&mut self, now_us: u64) {
+        self.announce_thin(now_us);
         let target = self.target();
         if target >= self.bound {
             self.above_since_us = None;
@@ -135,6 +187,7 @@ impl Sharing {
         self.next_us = asks.then_some(now_us + ASK_US);
         Announcement {
             asks,
+            is_thin: self.thin_by.is_some(),
             number: self.number,
             received: self.far.map_or(0, |far| far.number),
             protects: self.bound,
@@ -186,6 +239,7 @@ mod tests {
                 }
                 for side in 0..2 {
                     assert!(self.ends[side].limit() <= self.ends[1 - side].far_bound());
+                    assert!(!self.ends[side].is_thin() || self.ends[1 - side].is_far_thin());
                 }
             }
         }
@@ -219,12 +273,17 @@ mod tests {
                 let share =
                     if random.below(3) == 0 { Share::ALL } else { Share(random.below(60_000) as u16) };
                 ends.ends[side].set_own(ends.now_us, share);
+                ends.ends[side].set_thin(ends.now_us, random.below(2) == 0);
                 let us = 1_000 + random.below(2_000_000);
                 ends.run(us, &mut random);
             }
-            (0..2).for_each(|side| ends.ends[side].set_own(ends.now_us, Share::ALL));
+            for end in &mut ends.ends {
+                end.set_own(ends.now_us, Share::ALL);
+                end.set_thin(ends.now_us, false);
+            }
             ends.run(5_000_000, &mut random);
-            assert!((0..2).all(|side| ends.ends[side].limit() == Share::ALL), "seed {seed}");
+            let is_whole = |end: &Sharing| end.limit() == Share::ALL && !end.is_thin() && !end.is_far_thin();
+            assert!(ends.ends.iter().all(is_whole), "seed {seed}");
         }
     }
 }

@@ -66,17 +66,24 @@ pub struct Status {
     pub events: Vec<EventStatus>,
 }
 
-/// A class of packets that leave for the site of a peer.
+/// A class of packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassStatus {
     /// Its name.
     pub name: String,
     /// `off`, `auto`, or the number of repairs for each packet.
     pub protect: String,
-    /// Packets, protected or not.
+    /// Packets that left for the site of a peer, protected or not.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Those that were protected.
+    pub protected: u64,
+    /// Repairs that left because of a packet of the class: those that it completed, those of the rate of the
+    /// class, and those out of turn for its deadline.
+    pub repairs: u64,
+    /// Packets of the class from the site of a peer that were recovered.
+    pub recovered: u64,
 }
 
 /// The process, its interface and its tap.
@@ -418,7 +425,8 @@ pub(crate) fn class((class, counts): (&Class, ClassCounts)) -> ClassStatus {
         Protect::Auto => "auto".to_owned(),
         Protect::AtLeast(rate) => rate.to_string(),
     };
-    ClassStatus { name: class.name.clone(), protect, packets: counts.packets, bytes: counts.bytes }
+    let ClassCounts { packets, bytes, protected, repairs, recovered } = counts;
+    ClassStatus { name: class.name.clone(), protect, packets, bytes, protected, repairs, recovered }
 }
 
 /// Collects counts by the names of their reasons.

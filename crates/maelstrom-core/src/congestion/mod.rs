@@ -12,6 +12,7 @@
 mod delay;
 mod horizon;
 mod marks;
+mod standing;
 mod state;
 
 pub use state::{CongestionState, QueueLoss};
@@ -22,6 +23,7 @@ use crate::wire::SendTime;
 use delay::QueueDelay;
 use horizon::{BINS, Bin, CONTRAST, Edge, Horizon, delay_of};
 use marks::Marks;
+use standing::Standing;
 
 /// Factor by which losses of a full queue are more than others if they explain nearly all.
 const MOST: f64 = 10.0;
@@ -67,11 +69,13 @@ pub struct Congestion {
     delay: QueueDelay,
     /// Delay of the latest datagram.
     latest_us: u64,
+    standing: Standing,
     marks: Marks,
     /// Counts by delay, of seconds, minutes and hours.
     horizons: [Horizon; 3],
-    /// Counts of the present moment, which are in the horizons too.
-    moment: Moment,
+    /// Counts of the present moments, which are in the horizons too. They begin by turns, so that a queue that
+    /// fills does so within one of them.
+    moments: [Moment; 2],
     in_run: bool,
     queue: Option<Queue>,
     /// Losses that may be recovered while the queue is full: of packets solved, and of those forecast.
@@ -91,8 +95,8 @@ struct Moment {
 }
 
 impl Moment {
-    fn new() -> Self {
-        Self { bins: vec![Bin::default(); BINS].into_boxed_slice(), seconds: 0 }
+    fn new(seconds: u32) -> Self {
+        Self { bins: vec![Bin::default(); BINS].into_boxed_slice(), seconds }
     }
 }
 
@@ -121,9 +125,10 @@ impl Congestion {
             mode,
             delay: QueueDelay::default(),
             latest_us: 0,
+            standing: Standing::default(),
             marks: Marks::new(),
             horizons: HORIZONS_S.map(Horizon::new),
-            moment: Moment::new(),
+            moments: [0, MOMENT_S / 2].map(Moment::new),
             in_run: false,
             queue: None,
             credits: [0.0; 2],
@@ -141,13 +146,16 @@ impl Congestion {
     /// Begins with the stream and the clocks of a new session. Knowledge of the link stays.
     pub fn restart(&mut self) {
         self.delay = QueueDelay::default();
+        self.standing = Standing::default();
         self.marks.clear();
         self.in_run = false;
     }
 
     /// Takes a datagram of the peer with its time of sending.
     pub fn on_datagram(&mut self, now_us: u64, sent: SendTime) {
-        self.latest_us = self.delay.on_datagram(now_us, sent.until_us(now_us));
+        self.latest_us = self.delay.on_datagram(now_us, sent.until_us(now_us), self.is_standing());
+        let full = self.queue.filter(Queue::is_cause).map(|queue| queue.edge.bin);
+        self.standing.on_delay(now_us, self.latest_us, full);
     }
 
     /// Notes that the latest datagram is a repair, sent after the packet at `last`.
@@ -175,7 +183,7 @@ impl Congestion {
             self.examine();
         }
         // A few of the losses of a queue seem to lie below its edge.
-        if self.explains_losses() { Verdict::Leave } else { self.judge_by(bin, 1) }
+        if self.explains_losses() && self.is_near_full(bin) { Verdict::Leave } else { self.judge_by(bin, 1) }
     }
 
     fn count(&mut self, bin: usize, fates: &Bin) {
@@ -183,7 +191,9 @@ impl Congestion {
         for horizon in &mut self.horizons {
             horizon.bins[bin].add(fates);
         }
-        self.moment.bins[bin].add(fates);
+        for moment in &mut self.moments {
+            moment.bins[bin].add(fates);
+        }
         if let Some(queue) = self.queue.filter(|queue| bin >= queue.edge.bin) {
             for credit in &mut self.credits {
                 *credit = (*credit + fates.packets * queue.below).min(CREDIT_MAX);
@@ -210,6 +220,11 @@ impl Congestion {
         self.mode == OnCongestion::Leave && self.queue.as_ref().is_some_and(is_full)
     }
 
+    /// Whether the queue is at least half as long as when it is full.
+    fn is_near_full(&self, bin: usize) -> bool {
+        self.queue.as_ref().is_some_and(|queue| 2 * delay_of(bin + 1) > delay_of(queue.edge.bin))
+    }
+
     /// Spends a credit. Each lost packet is judged once as solved and once as forecast.
     fn judge_by(&mut self, bin: usize, account: usize) -> Verdict {
         if !self.is_full(bin) {
@@ -229,11 +244,13 @@ impl Congestion {
             self.next_fade_us = now_us + SECOND_US;
             if std::mem::take(&mut self.is_busy) {
                 self.horizons.iter_mut().for_each(Horizon::fade);
-                self.moment.seconds += 1;
-                if self.moment.seconds >= MOMENT_S {
-                    self.expect();
-                    self.moment.bins.fill(Bin::default());
-                    self.moment.seconds = 0;
+                self.expect();
+                for moment in &mut self.moments {
+                    moment.seconds += 1;
+                    if moment.seconds >= MOMENT_S {
+                        moment.bins.fill(Bin::default());
+                        moment.seconds = 0;
+                    }
                 }
                 self.examine();
             }
@@ -242,20 +259,21 @@ impl Congestion {
         }
     }
 
-    /// Brings the expectations of the present moment up to date: its runs, divided among delays as its
-    /// packets are.
+    /// Brings the expectations of the present moments up to date: their runs, divided among delays as their
+    /// packets are. Each moment counts half.
     fn expect(&mut self) {
-        let Moment { bins, .. } = &mut self.moment;
-        let (packets, runs) =
-            bins.iter().fold((0.0, 0.0), |(packets, runs), bin| (packets + bin.packets, runs + bin.runs));
-        if runs == 0.0 {
-            return;
-        }
-        for (index, bin) in bins.iter_mut().enumerate().filter(|(_, bin)| bin.packets > 0.0) {
-            let expected = runs * bin.packets / packets;
-            let more = expected - std::mem::replace(&mut bin.expected, expected);
-            for horizon in &mut self.horizons {
-                horizon.bins[index].expected = (horizon.bins[index].expected + more).max(0.0);
+        for Moment { bins, .. } in &mut self.moments {
+            let (packets, runs) =
+                bins.iter().fold((0.0, 0.0), |(packets, runs), bin| (packets + bin.packets, runs + bin.runs));
+            if runs == 0.0 {
+                continue;
+            }
+            for (index, bin) in bins.iter_mut().enumerate().filter(|(_, bin)| bin.packets > 0.0) {
+                let expected = runs * bin.packets / packets / 2.0;
+                let more = expected - std::mem::replace(&mut bin.expected, expected);
+                for horizon in &mut self.horizons {
+                    horizon.bins[index].expected = (horizon.bins[index].expected + more).max(0.0);
+                }
             }
         }
     }
@@ -295,6 +313,12 @@ impl Congestion {
     pub fn explains_losses(&self) -> bool {
         self.mode == OnCongestion::Leave
             && self.queue.as_ref().is_some_and(|queue| queue.explains && queue.is_cause())
+    }
+
+    /// Whether the queue has been full for some time without a break, explains nearly all losses, and these
+    /// are left.
+    pub fn is_standing(&self) -> bool {
+        self.standing.is_standing() && self.explains_losses()
     }
 
     /// Present knowledge, for an operator.

@@ -4,12 +4,13 @@
 //! counts. A rate suffices if three predictions are within the target: the tail of the counts over the last
 //! minute, the same over the last second, and, while the link gets worse, Gilbert's model of the last bursts
 //! (`fit.rs`). Going down takes a prediction of half the target. Where repairs do not help, the rate rests at
-//! the floor (`useless.rs`).
+//! the floor (`useless.rs`), and where a queue stands full besides, most packets get none (`thin.rs`).
 
 mod fit;
 mod history;
 mod plan;
 mod reason;
+mod thin;
 mod useless;
 
 pub use plan::{Plan, WINDOW_MIN, window};
@@ -22,7 +23,8 @@ use crate::caps::{self, Refusal};
 use crate::deadlines::Deadlines;
 use crate::forecast::{Fit, Forecast};
 use crate::wire::{LossReport, Report};
-use history::{Counts, History};
+use history::{Counts, History, Settled};
+use thin::{Change, Facts, Thin};
 use useless::Useless;
 
 /// Number of products for each packet that a window may take at most: windows have 512 packets at any rate.
@@ -37,6 +39,8 @@ const WORSE: f64 = 1.5;
 const RECENT_S: u64 = 30;
 /// Time of a fate behind its packet beside the round trip: the next repairs, and the report.
 const NEWS_US: u64 = 150_000;
+/// Share of lost repairs above which a full queue has no room for them.
+const MOST_LOST: f64 = 0.5;
 /// Number of reports with counts that fall after which the counts begin again.
 const STALE_MAX: u32 = 8;
 
@@ -137,6 +141,8 @@ pub struct Decision {
     pub lower: Option<(RepairRate, f64)>,
     /// Output that the caps of the operator refused lately.
     pub refusal: Option<Refusal>,
+    /// Whether only a sample of the packets is to be named, and none repaired ([`crate::thinning`]).
+    pub is_thin: bool,
 }
 
 impl Decision {
@@ -150,6 +156,7 @@ impl Decision {
         residual: 0.0,
         lower: None,
         refusal: None,
+        is_thin: false,
     };
 }
 
@@ -159,6 +166,7 @@ pub struct Controller {
     targets: Targets,
     history: History,
     useless: Useless,
+    thin: Thin,
     /// Index of the rate that the forecasts call for.
     wanted: usize,
     decision: Decision,
@@ -170,8 +178,10 @@ pub struct Controller {
     /// Time of the first report.
     since_us: Option<u64>,
     stale: u32,
-    /// Whether the last report found nearly all losses to be those of a full queue.
+    /// Whether the last report found nearly all losses to be those of a full queue, and that queue to stand
+    /// full.
     is_congested: bool,
+    is_standing: bool,
 }
 
 /// Range of indices on the ladder, and what limits it above.
@@ -199,6 +209,7 @@ impl Controller {
             targets,
             history: History::new(),
             useless: Useless::new(),
+            thin: Thin::new(),
             wanted: index_of(START),
             decision: Decision::START,
             situation: Situation::default(),
@@ -208,6 +219,7 @@ impl Controller {
             since_us: None,
             stale: 0,
             is_congested: false,
+            is_standing: false,
         }
     }
 
@@ -243,6 +255,7 @@ impl Controller {
             window_max: self.window_max,
             late_us: late_us.map_or(0, |late_us| u32::try_from(late_us).unwrap_or(u32::MAX)),
             is_auto: true,
+            is_thin: false,
         }
     }
 
@@ -267,6 +280,7 @@ impl Controller {
             self.history = History::new();
         }
         self.is_congested = report.is_congested;
+        self.is_standing = report.is_standing;
         if self.since_us.is_none() {
             self.since_us = Some(now_us);
             self.useless.on_rise(now_us, situation.rtt_us.unwrap_or(0) + NEWS_US);
@@ -279,9 +293,11 @@ impl Controller {
         self.situation = situation;
         self.update_window_max();
         self.history.add(now_us, &Counts::default());
-        let (fast, slow) = self.history.sums();
         let delay_us = situation.rtt_us.unwrap_or(0) + NEWS_US;
-        self.useless.on_settled(now_us, fast.settled, delay_us);
+        let range = self.range();
+        self.update_thin(now_us, range, delay_us);
+        let (fast, slow) = self.history.sums();
+        self.useless.on_settled(now_us, fast.settled, delay_us, self.may_rest(&fast, range));
         self.useless.on_repair_loss(now_us, situation.repair_loss, delay_us);
         let evidence = Evidence {
             worse: self.worse(&slow).filter(|_| fast.lost > 0),
@@ -289,7 +305,6 @@ impl Controller {
             slow,
             spans: self.plan().spans(situation.per_second),
         };
-        let range = self.range();
         let mut decision = self.choose(now_us, &evidence, range);
         if self.useless.is_resting(now_us) {
             (decision.rate, decision.limit) = (LADDER[range.floor], Limit::Useless);
@@ -297,10 +312,39 @@ impl Controller {
         decision.window = window(self.products, decision.rate, self.window_max);
         decision.is_short = decision.window < self.window_max;
         decision.refusal = situation.refusal;
+        decision.is_thin = self.thin.is_on();
         if decision.rate > self.decision.rate {
             self.useless.on_rise(now_us, delay_us);
         }
         self.decision = decision;
+    }
+
+    /// Whether repairs of the present rate may count as useless: not if the operator allows these losses, nor
+    /// at the lowest rate. A rest there would save nothing, and would keep the rate from rising.
+    fn may_rest(&self, fast: &Counts, range: Range) -> bool {
+        let Settled { packets, residual, .. } = fast.settled;
+        self.decision.rate > LADDER[range.floor] && residual as f64 > self.targets.residual * packets as f64
+    }
+
+    /// Decides whether protection is thinned. When it returns, nothing is known of the link but its losses.
+    fn update_thin(&mut self, now_us: u64, range: Range, delay_us: u64) {
+        let (fast, _) = self.history.sums();
+        let facts = Facts {
+            is_standing: self.is_standing,
+            is_useless: useless::are_useless(&fast.settled) || self.situation.repair_loss > MOST_LOST,
+            is_starved: self.useless.is_starved(now_us),
+            is_lowest: self.decision.rate <= LADDER[range.floor],
+            lost: fast.lost,
+            loss: fast.loss(),
+        };
+        let change = self.thin.update(now_us, &facts);
+        if matches!(change, Some(Change::Losses | Change::Ebb)) {
+            self.useless.end_rest(now_us, delay_us);
+            self.history = History::new();
+        }
+        if change == Some(Change::Losses) {
+            self.wanted = index_of(START).clamp(range.floor, range.cap);
+        }
     }
 
     /// Lengthens the window where the operator has stated a deadline that leaves time for it.

@@ -25,6 +25,8 @@ pub struct Plan {
     pub late_us: u32,
     /// Whether the egress chooses the rate by forecasts.
     pub is_auto: bool,
+    /// Whether the egress thins its protection ([`crate::thinning`]).
+    pub is_thin: bool,
 }
 
 impl Default for Plan {
@@ -42,6 +44,7 @@ impl Plan {
         window_max: WINDOW,
         late_us: 0,
         is_auto: false,
+        is_thin: false,
     };
 
     /// The plan of a code that the configuration fixes.

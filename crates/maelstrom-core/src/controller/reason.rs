@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{Decision, Limit};
 use crate::caps::Refusal;
+use crate::thinning::PART;
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -16,6 +17,12 @@ impl fmt::Display for Decision {
         self.write_limit(f)?;
         if self.is_short {
             write!(f, "; windows of {} packets, because the processor has no time for more", self.window)?;
+        }
+        if self.is_thin {
+            write!(
+                f,
+                "; a queue on the way stands full, so that one packet in {PART} is named and none is repaired"
+            )?;
         }
         self.write_refusal(f)
     }
@@ -154,6 +161,11 @@ mod tests {
         assert!(
             short.ends_with("; windows of 300 packets, because the processor has no time for more"),
             "{short}"
+        );
+        let thin = Decision { is_thin: true, ..decision("1/32", Limit::Useless) }.to_string();
+        assert!(
+            thin.ends_with("stands full, so that one packet in 16 is named and none is repaired"),
+            "{thin}"
         );
         let refusal = Some(Refusal { share: 0.634, cap: Cap::BitRate });
         for limit in [Limit::Unknown, Limit::Lowest] {

@@ -13,6 +13,8 @@ struct Link {
     controller: Controller,
     situation: Situation,
     is_congested: bool,
+    /// Whether losses are left to the senders.
+    is_left: bool,
 }
 
 impl Link {
@@ -32,6 +34,7 @@ impl Link {
             controller,
             situation,
             is_congested: false,
+            is_left: false,
         }
     }
 
@@ -40,8 +43,14 @@ impl Link {
     fn tenth(&mut self, every: u64, burst: u64, recovered: u64) -> Decision {
         for packet in 0..PACE / 10 {
             if every > 0 && packet % every < burst {
-                self.windows.on_lost();
-                self.runs.on_lost();
+                if self.is_left {
+                    self.windows.on_arrived(1);
+                    self.runs.on_arrived(1);
+                    self.loss.left += 1;
+                } else {
+                    self.windows.on_lost();
+                    self.runs.on_lost();
+                }
                 self.loss.lost += 1;
                 self.loss.bursts[LossReport::burst_bucket(burst)] += u64::from(packet % every == 0);
             } else {
@@ -50,7 +59,8 @@ impl Link {
             }
             self.loss.named += 1;
         }
-        self.loss.recovered = self.loss.recovered.max(self.loss.lost * recovered / 10);
+        let lost = self.loss.lost - self.loss.left;
+        self.loss.recovered = self.loss.recovered.max(lost * recovered / 10);
         self.now_us += SECOND / 10;
         let (packets, lost) = self.runs.totals();
         let forecast = Forecast {
@@ -159,6 +169,77 @@ fn repairs_that_do_not_help_are_reduced_for_a_while() {
     assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Useless));
     assert_eq!(link.seconds(7, 25, 1, 2).limit, Limit::Useless);
     assert_eq!(link.seconds(4, 25, 1, 10).limit, Limit::Needed);
+}
+
+#[test]
+fn losses_that_the_operator_allows_are_no_sign_of_useless_repairs() {
+    let mut link = Link::new(Targets { residual: 0.1, ..Targets::default() });
+    link.seconds(2, 0, 0, 0);
+    // Of 14 %, less than half comes back, and less than a tenth of all packets stays lost.
+    for second in 0..20 {
+        let decision = link.tenth(7, 1, 4);
+        assert_ne!(link.seconds(1, 7, 1, 4).limit, Limit::Useless, "after {second} s: {decision}");
+    }
+}
+
+#[test]
+fn losses_that_are_left_at_the_lowest_rate_do_not_keep_it_from_rising() {
+    let mut link = Link::new(Targets::default());
+    link.seconds(2, 0, 0, 0);
+    (link.is_left, link.is_congested) = (true, true);
+    let decision = link.seconds(10, 20, 1, 0);
+    assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Lowest), "{decision}");
+    // The queue has ebbed, and the link loses as many packets itself.
+    (link.is_left, link.is_congested) = (false, false);
+    let decision = (0..2).map(|_| link.tenth(20, 1, 10)).last().unwrap();
+    assert!(decision.rate >= rate("1/12"), "{decision}");
+}
+
+#[test]
+fn a_peer_that_states_any_counts_gets_a_rate_within_the_limits() {
+    let mut random = testkit::Random(5);
+    for residual in [1e-9, 1e-5, 0.1] {
+        for (rate_max, repair_bps_max) in [("1/64", None), ("8/1", None), ("3/8", Some(1_000))] {
+            let targets =
+                Targets { residual, rate_max: rate(rate_max), repair_bps_max, ..Targets::default() };
+            let (mut controller, mut now_us) = (Controller::new(targets), 0);
+            controller.decide(now_us, Situation::default());
+            for _ in 0..3_000 {
+                let mut number = || random.draw() >> random.below(64);
+                now_us += number() >> 30;
+                let lost = number() >> 1;
+                let left = number().min(lost);
+                let mut forecast = Forecast {
+                    packets: number() as u32,
+                    lost: number() as u32,
+                    burst: number() as u16,
+                    ..Forecast::default()
+                };
+                (forecast.fit.packets, forecast.fit.lost) = (number() as u32, number() as u32);
+                for tail in &mut forecast.tails {
+                    (tail.half, tail.most, tail.failed) = (number() as u32, number() as u32, number() as u32);
+                }
+                let bursts = std::array::from_fn(|_| number());
+                let loss = LossReport { named: lost + number() / 2, lost, left, bursts, ..LossReport::NONE };
+                let (is_congested, is_standing) = (number() % 2 > 0, number() % 2 > 0);
+                let report = Report { loss, forecast, is_congested, is_standing, ..Report::default() };
+                let situation = Situation {
+                    floor: [None, Some(rate("1/6"))][number() as usize % 2],
+                    rtt_us: [None, Some(number() % 10_000_000)][number() as usize % 2],
+                    per_second: number() >> 40,
+                    repair_bytes: number() % 2_000,
+                    repair_loss: (number() % 101) as f64 / 100.0,
+                    ..Situation::default()
+                };
+                controller.on_report(now_us, &report, situation);
+                let decision = *controller.decision();
+                let most = targets.rate_max.max(LADDER[0]);
+                assert!(decision.rate >= LADDER[0] && decision.rate <= most, "{decision}");
+                assert!(decision.residual.is_finite() && decision.loss.is_finite(), "{decision:?}");
+                let _ = controller.plan().spans(situation.per_second);
+            }
+        }
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use super::history::Settled;
 
 /// Share of lost packets above which repairs may be useless.
-const LOSS_MIN: f64 = 0.005;
+pub(super) const LOSS_MIN: f64 = 0.005;
 /// Loss below which the link has recovered.
 const CALM_MAX: f64 = 0.003;
 /// Time at the floor, at first and at most.
@@ -24,6 +24,13 @@ const RUNS_MIN: u64 = 8;
 const REPAIR_LOSS_MAX: f64 = 0.9;
 /// Time that the settled packets of a report cover.
 const SPAN_US: u64 = 1_000_000;
+
+/// Whether most of these packets stayed lost, although they are many.
+pub(super) fn are_useless(settled: &Settled) -> bool {
+    let &Settled { packets, lost, residual, runs } = settled;
+    let loss = lost as f64 / packets.max(1) as f64;
+    lost >= LOSSES_MIN && runs >= RUNS_MIN && loss > LOSS_MIN && 2 * u128::from(residual) > u128::from(lost)
+}
 
 /// Watches whether repairs help.
 #[derive(Clone, Copy, Debug)]
@@ -56,18 +63,18 @@ impl Useless {
     }
 
     /// Takes the packets of the last second that were settled. Reports show a change after `delay_us`.
-    pub(super) fn on_settled(&mut self, now_us: u64, settled: Settled, delay_us: u64) {
-        let Settled { packets, lost, residual, runs } = settled;
-        let loss = lost as f64 / packets.max(1) as f64;
+    /// `may_rest`: whether there are repairs that may be useless.
+    pub(super) fn on_settled(&mut self, now_us: u64, settled: Settled, delay_us: u64, may_rest: bool) {
+        let loss = settled.lost as f64 / settled.packets.max(1) as f64;
         if loss > CALM_MAX {
             self.calm_since_us = None;
         } else if *self.calm_since_us.get_or_insert(now_us) + CALM_US <= now_us {
             self.rest_us = REST_US[0];
         }
-        if now_us < self.judged_from_us || self.is_resting(now_us) {
+        if !may_rest || now_us < self.judged_from_us || self.is_resting(now_us) {
             return;
         }
-        if lost >= LOSSES_MIN && runs >= RUNS_MIN && loss > LOSS_MIN && 2 * residual > lost {
+        if are_useless(&settled) {
             self.rest(now_us, delay_us);
         }
     }
@@ -78,8 +85,8 @@ impl Useless {
             self.silent_since_us = None;
             return;
         }
-        let since_us = *self.silent_since_us.get_or_insert(now_us);
-        if now_us >= since_us + SPAN_US && !self.is_resting(now_us) {
+        self.silent_since_us.get_or_insert(now_us);
+        if self.is_starved(now_us) && !self.is_resting(now_us) {
             self.rest(now_us, delay_us);
         }
     }
@@ -89,6 +96,17 @@ impl Useless {
         self.rest_us = (2 * self.rest_us).min(REST_US[1]);
         // Packets that are sent during the rest do not count.
         self.on_rise(self.until_us, delay_us);
+    }
+
+    /// Whether hardly any repair has arrived for a second.
+    pub(super) fn is_starved(&self, now_us: u64) -> bool {
+        self.silent_since_us.is_some_and(|since_us| now_us >= since_us + SPAN_US)
+    }
+
+    /// Ends a rest, because the queue that made repairs useless has ebbed.
+    pub(super) fn end_rest(&mut self, now_us: u64, delay_us: u64) {
+        self.until_us = self.until_us.min(now_us);
+        self.on_rise(now_us, delay_us);
     }
 
     /// Whether the rate stays at the floor.
@@ -113,7 +131,7 @@ mod tests {
         for tenth in 0..3_000 {
             let now_us = tenth * SECOND / 10;
             let was = useless.is_resting(now_us);
-            useless.on_settled(now_us, settled(1_000, 50, 30), SECOND / 10);
+            useless.on_settled(now_us, settled(1_000, 50, 30), SECOND / 10, true);
             if !was && useless.is_resting(now_us) {
                 rests.push(now_us / SECOND);
             }
@@ -125,10 +143,10 @@ mod tests {
     #[test]
     fn calm_forgives() {
         let mut useless = Useless::new();
-        useless.on_settled(SECOND, settled(1_000, 50, 30), 0);
+        useless.on_settled(SECOND, settled(1_000, 50, 30), 0, true);
         assert_eq!((useless.until_us, useless.rest_us), (11 * SECOND, 20 * SECOND));
-        useless.on_settled(12 * SECOND, settled(1_000, 1, 1), 0);
-        useless.on_settled(18 * SECOND, settled(1_000, 1, 1), 0);
+        useless.on_settled(12 * SECOND, settled(1_000, 1, 1), 0, true);
+        useless.on_settled(18 * SECOND, settled(1_000, 1, 1), 0, true);
         assert_eq!(useless.rest_us, 10 * SECOND);
     }
 
@@ -139,12 +157,12 @@ mod tests {
         for settled in
             [settled(1_000, 50, 25), settled(1_000, 4, 4), settled(100, 8, 8), settled(0, 0, 0), few]
         {
-            useless.on_settled(0, settled, 0);
+            useless.on_settled(0, settled, 0, true);
         }
         useless.on_rise(0, SECOND);
-        useless.on_settled(2 * SECOND - 1, settled(1_000, 50, 50), 0);
+        useless.on_settled(2 * SECOND - 1, settled(1_000, 50, 50), 0, true);
         assert!(!useless.is_resting(2 * SECOND - 1));
-        useless.on_settled(2 * SECOND, settled(1_000, 50, 50), 0);
+        useless.on_settled(2 * SECOND, settled(1_000, 50, 50), 0, true);
         assert!(useless.is_resting(2 * SECOND));
     }
 

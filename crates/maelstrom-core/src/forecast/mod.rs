@@ -68,6 +68,8 @@ pub(crate) struct Forecaster {
     last: LastReport,
     /// Whether nearly all losses of late are those of a full queue.
     is_congested: bool,
+    /// Whether that queue stands full.
+    is_standing: bool,
 }
 
 /// Contents of the last report.
@@ -79,6 +81,7 @@ struct LastReport {
     lost: u64,
     /// Losses that the present candidate had left then.
     failed: u32,
+    is_standing: bool,
 }
 
 /// The share of the far gateway's datagrams that arrive.
@@ -102,13 +105,15 @@ impl Forecaster {
             service: Service::default(),
             last: LastReport::default(),
             is_congested: false,
+            is_standing: false,
         }
     }
 
     /// Takes the fates that repairs have revealed, up to the newest place named. Packets before a place are
     /// no longer expected if `is_ripe` says so of the place.
     ///
-    /// Packets that a full queue drops need no repair, and count as if they had arrived.
+    /// Packets that a full queue drops need no repair, and count as if they had arrived. A sample of the
+    /// packets shows how many are lost, but not what windows of all packets would leave of them.
     pub(crate) fn advance(
         &mut self,
         arrivals: &Arrivals,
@@ -116,7 +121,7 @@ impl Forecaster {
         is_ripe: impl Fn(Seq) -> bool,
         congestion: &mut Congestion,
     ) {
-        let Self { cursor, windows, runs, record, .. } = self;
+        let Self { cursor, windows, runs, record, plan, .. } = self;
         cursor.advance(arrivals, newest, is_ripe, &mut |seq, fate| match fate {
             Fate::Arrived(count) => {
                 congestion.on_arrived(seq, count);
@@ -130,7 +135,11 @@ impl Forecaster {
                     windows.on_arrived(1);
                     runs.on_arrived(1);
                 } else {
-                    windows.on_lost();
+                    if plan.is_thin {
+                        windows.on_arrived(1);
+                    } else {
+                        windows.on_lost();
+                    }
                     runs.on_lost();
                 }
             }
@@ -157,6 +166,16 @@ impl Forecaster {
     /// Whether nearly all losses of late are those of a full queue.
     pub(crate) fn is_congested(&self) -> bool {
         self.is_congested
+    }
+
+    /// Notes whether the queue stands full.
+    pub(crate) fn set_standing(&mut self, is_standing: bool) {
+        self.is_standing = is_standing;
+    }
+
+    /// Whether the far egress names a sample of its packets only.
+    pub(crate) fn is_thin(&self) -> bool {
+        self.plan.is_thin
     }
 
     /// The losses since the gateway's start.
@@ -188,6 +207,10 @@ impl Forecaster {
 
     /// Takes the far egress' choice.
     pub(crate) fn set_plan(&mut self, plan: Plan) {
+        if plan.is_thin != self.plan.is_thin {
+            self.windows.forget();
+            self.pace.restart();
+        }
         if plan != self.plan {
             self.plan = plan;
             self.update_spans();
@@ -216,10 +239,14 @@ impl Forecaster {
         self.plan.candidate().map_or(0, |index| self.windows.tails()[index].failed)
     }
 
-    /// Time at which the egress must hear of losses; `None` if there were none since the last report.
+    /// Time at which the egress must hear of losses, or of a queue that has ebbed; `None` if there is
+    /// no such news since the last report.
     pub(crate) fn report_due_us(&self) -> Option<u64> {
         let (packets, lost) = self.runs.totals();
-        let LastReport { sent_us, packets: reported, lost: reported_lost, .. } = self.last;
+        let LastReport { sent_us, packets: reported, lost: reported_lost, is_standing, .. } = self.last;
+        if is_standing && !self.is_standing {
+            return Some(sent_us + URGENT_US);
+        }
         if lost == reported_lost {
             return None;
         }
@@ -227,8 +254,11 @@ impl Forecaster {
         Some(sent_us + if is_urgent { URGENT_US } else { LOSSY_US })
     }
 
-    /// Whether the present rate leaves losses, or will soon do so.
+    /// Whether the present rate leaves losses, or will soon do so, or nothing recovers them.
     fn is_urgent(&self) -> bool {
+        if self.plan.is_thin {
+            return true;
+        }
         let Some(index) = self.plan.candidate() else { return false };
         let rate = crate::auto::LADDER[index];
         let half = self.windows.span(index) * u64::from(rate.repairs()) / u64::from(2 * rate.sources());
@@ -238,7 +268,8 @@ impl Forecaster {
     /// Notes that a report leaves.
     pub(crate) fn on_report(&mut self, now_us: u64) {
         let (packets, lost) = self.runs.totals();
-        self.last = LastReport { sent_us: now_us, packets, lost, failed: self.failed() };
+        let (failed, is_standing) = (self.failed(), self.is_standing);
+        self.last = LastReport { sent_us: now_us, packets, lost, failed, is_standing };
     }
 
     /// The counts for a report.

@@ -19,6 +19,8 @@ impl Ingress {
     /// Notes a sealed datagram by its number in the session.
     pub(crate) fn on_sealed(&mut self, now_us: u64, header: &SealedHeader) {
         self.congestion.on_datagram(now_us, header.sent);
+        self.forecaster.set_standing(self.congestion.is_standing());
+        self.forecaster.set_congested(self.congestion.explains_losses());
         let lost = self.path.on_sealed(header);
         self.forecaster.on_sealed(lost);
     }
@@ -31,6 +33,22 @@ impl Ingress {
     /// Whether nearly all losses of late are those of a full queue.
     pub(crate) fn is_congested(&self) -> bool {
         self.forecaster.is_congested()
+    }
+
+    /// Whether the queue that causes them stands full without a break.
+    pub(crate) fn is_standing(&self) -> bool {
+        self.congestion.is_standing()
+    }
+
+    /// Whether losses say nothing about the path of the packets: the far egress sends hardly any datagrams that
+    /// would show whether the link loses them, and no repairs.
+    pub(super) fn is_excused(&self) -> bool {
+        self.forecaster.is_thin()
+    }
+
+    /// Notes whether the far gateway may name a sample of its packets only.
+    pub(crate) fn set_far_thin(&mut self, is_thin: bool) {
+        self.path.set_far_thin(is_thin);
     }
 
     /// Knowledge about the queue on the way.

@@ -33,6 +33,7 @@ use crate::outbox::{Origin, Queue};
 use crate::packet::{MutableFields, Packet};
 use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::symbol::{SYMBOL_HEADER, Symbol};
+use crate::thinning::is_sampled;
 use crate::wire::{LossReport, RecipeView, Request, WINDOW_MAX};
 pub use counts::{IngressCounts, RequestCounts};
 use foundation::Seq;
@@ -181,7 +182,7 @@ impl Ingress {
         let symbol = Symbol::new(packet, hash, MutableFields::default());
         let traits = Traits::of(packet, cx.identity);
         self.held.on_arrival();
-        let injected_us = self.path.on_arrival(cx.now_us, &traits, packet, cx.identity);
+        let injected_us = self.path.on_arrival(cx.now_us, &traits, is_sampled(hash), packet, cx.identity);
         let name = cx.identity.name(hash);
         let Traits { flow, opens, is_fragment } = traits;
         let trace = Trace { flow, ttl: packet.mutable_fields().ttl, opens: opens.is_some(), is_fragment };
@@ -351,7 +352,8 @@ impl Ingress {
 
     fn solve(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
         self.bind(cx, view)?;
-        for entry in view.entries() {
+        let is_excused = self.is_excused();
+        for entry in view.entries().filter(|_| !is_excused) {
             if self.arrivals.count_missing(entry.seq) {
                 self.path.on_missing();
                 self.rung.on_missing(entry.seq);

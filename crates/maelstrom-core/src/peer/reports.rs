@@ -34,12 +34,16 @@ impl Peer {
         if !report.is_extra {
             let is_heard = report.silence_ms.is_some_and(|ms| ms <= HEARD_MS);
             let sent = self.egress.take_longest();
+            if report.is_standing {
+                self.path_mtu.on_full_queue(now_us);
+            }
             self.path_mtu.on_report(now_us, usize::from(report.longest), is_heard, sent);
         }
         self.channel.on_report(now_us, report);
         self.ingress.set_rtt(self.channel.rtt_us());
         self.ingress.set_plan(report.plan);
         self.is_plan_news |= self.egress.on_report(now_us, &report, self.channel.rtt_us());
+        self.update_thinning(now_us);
         self.update_up(now_us);
         Ok(())
     }
@@ -88,6 +92,7 @@ impl Peer {
             longest,
             is_extra: kind == ReportKind::Extra,
             is_congested: self.ingress.is_congested(),
+            is_standing: self.ingress.is_standing(),
             echo: self.channel.echo(now_us),
             plan: self.egress.plan(),
             forecast,

@@ -6,6 +6,15 @@ use crate::outbox::{Envelope, Outbox};
 use crate::wire::{Announcement, SEALED_HEADER, TAG};
 
 impl Peer {
+    /// Thins the protection of outgoing packets as the egress decides, once the peer knows, and takes what
+    /// the peer has announced.
+    pub(super) fn update_thinning(&mut self, now_us: u64) {
+        let is_wanted = self.session.is_some() && self.egress.wants_thin(now_us);
+        self.sharing.set_thin(now_us, is_wanted);
+        self.is_plan_news |= self.egress.set_thin(self.sharing.is_thin());
+        self.ingress.set_far_thin(self.sharing.is_far_thin());
+    }
+
     /// Sends the announcement that is due, if there is one and there is a session.
     pub(super) fn announce_shares(&mut self, now_us: u64, out: &mut Outbox) {
         let Some(session) = &mut self.session else { return };

@@ -6,13 +6,18 @@ use crate::forecast::{CANDIDATES, Fit, Forecast, Tail};
 use fec::RepairRate;
 use foundation::bytes::{Reader, Writer};
 
+/// Bits of a plan's flags.
+const AUTO: u8 = 1;
+const THIN: u8 = 2;
+
 /// Length of a plan on the wire in bytes.
 pub(super) const PLAN_LEN: usize = 19;
 /// Length of a forecast on the wire in bytes.
 pub(super) const FORECAST_LEN: usize = 18 + 12 * CANDIDATES;
 
 pub(super) fn write_plan(plan: &Plan, writer: &mut Writer<'_>) {
-    writer.put(&[u8::from(plan.is_auto)]);
+    let flag = |is_set: bool, bit| if is_set { bit } else { 0 };
+    writer.put(&[flag(plan.is_auto, AUTO) | flag(plan.is_thin, THIN)]);
     [plan.rate.repairs(), plan.rate.sources(), plan.late_us]
         .iter()
         .for_each(|value| writer.put(&value.to_be_bytes()));
@@ -20,14 +25,15 @@ pub(super) fn write_plan(plan: &Plan, writer: &mut Writer<'_>) {
 }
 
 pub(super) fn read_plan(reader: &mut Reader<'_>) -> Result<Plan, Rejected> {
-    let is_auto = reader.u8()?;
+    let flags = reader.u8()?;
     let rate = RepairRate::new(reader.u32()?, reader.u32()?).map_err(|_| Rejected::Malformed)?;
     let late_us = reader.u32()?;
     let (window, products, window_max) = (reader.u16()?, reader.u16()?, reader.u16()?);
-    if is_auto > 1 {
+    if flags > AUTO | THIN {
         return Err(Rejected::Malformed);
     }
-    Ok(Plan { rate, window, products, window_max, late_us, is_auto: is_auto == 1 })
+    let (is_auto, is_thin) = (flags & AUTO != 0, flags & THIN != 0);
+    Ok(Plan { rate, window, products, window_max, late_us, is_auto, is_thin })
 }
 
 pub(super) fn write_forecast(forecast: &Forecast, writer: &mut Writer<'_>) {

@@ -36,6 +36,8 @@ pub struct Report {
     pub is_extra: bool,
     /// Whether nearly all losses of late are those of a full queue, and are left to the senders.
     pub is_congested: bool,
+    /// Whether the queue that causes them stands full without a break.
+    pub is_standing: bool,
     /// The code of the sender's own egress.
     pub plan: Plan,
     /// The receiver's packets that each rate would have left lost.
@@ -55,6 +57,7 @@ pub struct Echo {
 const RECOVERING: u8 = 1;
 const EXTRA: u8 = 2;
 const CONGESTED: u8 = 4;
+const STANDING: u8 = 8;
 
 impl Report {
     /// Length on the wire in bytes. Zeros may follow, up to the longest datagram.
@@ -75,7 +78,8 @@ impl Report {
         let flag = |is_set: bool, bit| if is_set { bit } else { 0 };
         let flags = flag(self.is_recovering, RECOVERING)
             | flag(self.is_extra, EXTRA)
-            | flag(self.is_congested, CONGESTED);
+            | flag(self.is_congested, CONGESTED)
+            | flag(self.is_standing, STANDING);
         writer.put(&[self.findings.to_wire(), flags]);
         writer.put(&self.silence_ms.map_or(NEVER, |ms| ms.min(NEVER - 1)).to_be_bytes());
         writer.put(&self.longest.to_be_bytes());
@@ -106,7 +110,7 @@ impl Report {
         };
         let plan = read_plan(&mut reader)?;
         let forecast = read_forecast(&mut reader)?;
-        if flags > RECOVERING | EXTRA | CONGESTED || reader.rest().iter().any(|&byte| byte != 0) {
+        if flags > RECOVERING | EXTRA | CONGESTED | STANDING || reader.rest().iter().any(|&byte| byte != 0) {
             return Err(Rejected::Malformed);
         }
         Ok(Self {
@@ -118,6 +122,7 @@ impl Report {
             echo,
             is_extra: flags & EXTRA != 0,
             is_congested: flags & CONGESTED != 0,
+            is_standing: flags & STANDING != 0,
             plan,
             forecast,
         })
@@ -230,9 +235,15 @@ mod tests {
         let mut report =
             Report { loss, is_recovering: true, silence_ms: Some(17), longest: 1_400, ..Report::default() };
         report.echo = Some(Echo { sent: SendTime::at(9_000), held_us: 250 });
-        (report.is_extra, report.is_congested) = (true, true);
-        report.plan =
-            Plan { window: 512, window_max: 1_024, late_us: 25_000, is_auto: true, ..Plan::default() };
+        (report.is_extra, report.is_congested, report.is_standing) = (true, true, true);
+        report.plan = Plan {
+            window: 512,
+            window_max: 1_024,
+            late_us: 25_000,
+            is_auto: true,
+            is_thin: true,
+            ..Plan::default()
+        };
         report.forecast = Forecast { packets: 9, lost: 3, burst: 2, ..Forecast::default() };
         report.forecast.tails[13].failed = 77;
         report.forecast.fit.packets = 640;

@@ -6,11 +6,17 @@ use super::header::BodyKind;
 use crate::counters::Rejected;
 use crate::share::Share;
 
+/// Bits of the flags.
+const ASKS: u8 = 1;
+const THIN: u8 = 2;
+
 /// The body of an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement {
     /// Whether the sender does not know yet that this announcement was received, and asks for an answer.
     pub asks: bool,
+    /// Whether the sender may name a sample of its packets only ([`crate::thinning`]).
+    pub is_thin: bool,
     /// Number of the announcement in the session, or 0 if it changes nothing.
     pub number: u32,
     /// Number of the newest announcement that the sender received, or 0.
@@ -28,7 +34,8 @@ impl Announcement {
     /// Writes the body.
     pub fn write(&self, to: &mut [u8]) {
         let mut writer = Writer::new(to);
-        writer.put(&[BodyKind::Share.to_wire(), u8::from(self.asks)]);
+        let flag = |is_set: bool, bit| if is_set { bit } else { 0 };
+        writer.put(&[BodyKind::Share.to_wire(), flag(self.asks, ASKS) | flag(self.is_thin, THIN)]);
         writer.put(&self.number.to_be_bytes());
         writer.put(&self.received.to_be_bytes());
         writer.put(&self.protects.0.to_be_bytes());
@@ -42,11 +49,10 @@ impl Announcement {
     pub fn read(body: &[u8]) -> Result<Self, Rejected> {
         let mut reader = Reader(body);
         reader.u8()?;
-        let asks = match reader.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(Rejected::Malformed),
-        };
+        let flags = reader.u8()?;
+        if flags > ASKS | THIN {
+            return Err(Rejected::Malformed);
+        }
         let number = u32::from_be_bytes(reader.array()?);
         let received = u32::from_be_bytes(reader.array()?);
         let protects = Share(u16::from_be_bytes(reader.array()?));
@@ -54,7 +60,8 @@ impl Announcement {
         if !reader.rest().is_empty() {
             return Err(Rejected::Malformed);
         }
-        Ok(Self { asks, number, received, protects, recovers })
+        let (asks, is_thin) = (flags & ASKS != 0, flags & THIN != 0);
+        Ok(Self { asks, is_thin, number, received, protects, recovers })
     }
 }
 
@@ -64,11 +71,13 @@ mod tests {
 
     #[test]
     fn survives_the_wire() {
-        let announcement =
-            Announcement { asks: true, number: 7, received: 6, protects: Share(9), recovers: Share::ALL };
         let mut body = [0; Announcement::LEN];
-        announcement.write(&mut body);
-        assert_eq!(Announcement::read(&body), Ok(announcement));
+        for (asks, is_thin) in [(true, false), (false, true), (true, true)] {
+            let (protects, recovers) = (Share(9), Share::ALL);
+            let announcement = Announcement { asks, is_thin, number: 7, received: 6, protects, recovers };
+            announcement.write(&mut body);
+            assert_eq!(Announcement::read(&body), Ok(announcement));
+        }
         for cut in 1..body.len() {
             assert_eq!(Announcement::read(&body[..cut]), Err(Rejected::Malformed));
         }

@@ -115,6 +115,32 @@ fn a_link_without_losses_gets_the_lowest_rate_and_both_ends_know_it() {
     assert_eq!(plan.late_us, 20_000, "a quarter of the round trip");
 }
 
+/// The shares that the documents state.
+#[test]
+fn short_packets_pay_a_larger_share_of_bytes_than_long_ones() {
+    for (len, lossless, lossy) in [(1_300, 4.0, 41.2), (600, 5.0, 45.4), (200, 8.9, 61.3), (100, 14.6, 85.1)]
+    {
+        let highest = Schedule::Sliding { rate: Targets::RATE_MAX, window: 512, density: 15 };
+        for (schedule, expected) in [(Schedule::Auto, lossless), (highest, lossy)] {
+            let side = |side| Config { schedule: schedule.clone(), ..config(side) };
+            let mut pair = Pair::up([side(A), side(B)]);
+            let mut before = (0, 0);
+            for n in 0..20_000_u32 {
+                if n == 10_000 {
+                    before = pair.status(A, |peer| (peer.egress.source_bytes, peer.egress.repair_bytes));
+                }
+                let packet = udp(A, n as u16, &[&n.to_be_bytes()[..], &vec![7; len - 32]].concat());
+                pair.send(A, &packet, false);
+                pair.advance(EVERY_US);
+            }
+            let (source, repair) =
+                pair.status(A, |peer| (peer.egress.source_bytes, peer.egress.repair_bytes));
+            let percent = 100.0 * (repair - before.1) as f64 / (source - before.0) as f64;
+            assert!((percent - expected).abs() < 0.2, "{len} bytes, {schedule}: {percent:.2} %");
+        }
+    }
+}
+
 #[test]
 fn a_link_that_gets_worse_is_answered_within_a_round_trip_and_a_tenth_of_a_second() {
     let mut pair = up(Targets::default());

@@ -68,6 +68,46 @@ fn a_class_with_a_rate_gets_at_least_that_number_of_repairs() {
     }
 }
 
+#[test]
+fn repairs_and_recovered_packets_are_counted_by_class() {
+    let half = Protect::AtLeast("1/2".parse().unwrap());
+    let classes = [class("game", 0..=200, half), class("mail", 201..=1_000, Protect::Off)];
+    let mut pair = up(&classes);
+    let lost = send(&mut pair, 1_200, &[100, 900, 1_200]);
+    let counts = |pair: &Pair, side: usize| -> Vec<_> {
+        pair.gateways[side].classes().map(|(_, counts)| counts).collect()
+    };
+    let [game, mail] = counts(&pair, A)[..] else { panic!("two classes") };
+    assert_eq!((game.packets, game.protected, mail.packets, mail.protected), (400, 400, 400, 0));
+    // At least what the packets of the class need beyond an eighth, and those that they complete.
+    assert!((150..=250).contains(&game.repairs) && mail.repairs == 0, "{game:?} {mail:?}");
+    let all = pair.status(A, |peer| peer.egress.repair_packets);
+    assert!(all > game.repairs, "others complete repairs too: {all}");
+    let of_game = lost.iter().filter(|packet| packet.len() <= 200).count() as u64;
+    let [game, mail] = counts(&pair, B)[..] else { panic!("two classes") };
+    assert_eq!((game.recovered, mail.recovered, game.packets, game.repairs), (of_game, 0, 0, 0));
+    // The counts outlast a reload that changes other classes.
+    let mut config = pair.gateways[B].config().clone();
+    config.classes.remove(1);
+    pair.gateways[B].reconfigure(config).unwrap();
+    assert_eq!(counts(&pair, B)[0].recovered, of_game);
+}
+
+#[test]
+fn a_repair_for_the_deadline_of_a_class_counts_for_it() {
+    let urgent = Class { late_us: Some(30_000), ..class("voice", 0..=200, Protect::Auto) };
+    let schedule = Schedule::Sliding { rate: "1/64".parse().unwrap(), window: 512, density: 15 };
+    let side = |side| Config { schedule: schedule.clone(), classes: vec![urgent.clone()], ..trusting(side) };
+    let mut pair = Pair::up([side(A), side(B)]);
+    for n in 0..400_u32 {
+        let len = if n % 40 == 0 { 100 } else { 1_200 };
+        pair.send(A, &udp(A, n as u16, &vec![n as u8; len - 28]), false);
+        pair.advance(1_000);
+    }
+    let counts = pair.gateways[A].classes().next().unwrap().1;
+    assert!((9..=11).contains(&counts.repairs), "{counts:?}");
+}
+
 /// Sends a packet of the class among others each 20 ms for a while; returns the shares of its packets that
 /// stay lost, and that come later than `late_us`, among the lost.
 fn sparse(classes: &[Class], late_us: u64) -> (f64, f64, f64) {

@@ -167,6 +167,64 @@ fn what_is_known_of_a_link_outlasts_a_night_and_a_new_session() {
     assert!(!congestion.state().is_leaving && congestion.judge(Seq(1_999)) == Verdict::Recover);
 }
 
+/// Feeds `seconds` of a link whose queue is full for a share of each second, in per cent, and drops one
+/// packet in ten then. Returns how many times it was found to stand full.
+fn stand(congestion: &mut Congestion, begin_us: u64, seconds: u64, full_percent: u64, next: &mut u64) -> u64 {
+    let mut standing = 0;
+    for step in 0..seconds * 100 {
+        let now_us = begin_us + step * 10_000;
+        let is_full = step % 100 < full_percent;
+        congestion.on_datagram(now_us, SendTime::at(now_us - if is_full { 100_000 } else { 5_000 }));
+        *next += 10;
+        congestion.on_repair(Seq(*next - 1));
+        congestion.on_arrived(Seq(*next - 10), 9);
+        if is_full {
+            congestion.on_lost(Seq(*next - 1));
+        } else {
+            congestion.on_arrived(Seq(*next - 1), 1);
+        }
+        congestion.on_tick(now_us);
+        standing += u64::from(congestion.is_standing());
+    }
+    standing
+}
+
+#[test]
+fn a_queue_that_stands_full_for_an_hour_stays_known() {
+    let (mut congestion, mut next) = (Congestion::new(Leave), 0);
+    feed(&mut congestion, 3_600 * SECOND, 60, &mut next);
+    let hour = stand(&mut congestion, 3_660 * SECOND, 3_600, 100, &mut next);
+    assert!(hour >= 359_900, "{hour} of 360,000");
+    // One datagram that meets less ends it at once.
+    assert_eq!(stand(&mut congestion, 7_260 * SECOND, 1, 0, &mut next), 0);
+    congestion.set_mode(Mask);
+    assert_eq!(stand(&mut congestion, 7_261 * SECOND, 10, 100, &mut next), 0);
+}
+
+#[test]
+fn a_queue_that_is_full_now_and_then_does_not_stand() {
+    let (mut congestion, mut next) = (Congestion::new(Leave), 0);
+    feed(&mut congestion, 3_600 * SECOND, 60, &mut next);
+    assert_eq!(stand(&mut congestion, 3_660 * SECOND, 60, 40, &mut next), 0);
+    assert!(stand(&mut congestion, 3_720 * SECOND, 60, 90, &mut next) > 0);
+}
+
+/// Losses of the link right after those of a queue need repairs at once.
+#[test]
+fn losses_with_half_the_queue_are_forecast_as_the_link_s_at_once() {
+    let (mut congestion, mut next) = (Congestion::new(Leave), 0);
+    feed(&mut congestion, 3_600 * SECOND, 60, &mut next);
+    stand(&mut congestion, 3_660 * SECOND, 20, 100, &mut next);
+    let now_us = 3_680 * SECOND;
+    congestion.on_datagram(now_us, SendTime::at(now_us - 30_000));
+    congestion.on_repair(Seq(next + 9));
+    congestion.on_arrived(Seq(next), 20);
+    assert!(congestion.explains_losses(), "of the last minute");
+    // A place has the greater delay of the repairs around it.
+    congestion.on_repair(Seq(next + 29));
+    assert_eq!(congestion.on_lost(Seq(next + 25)), Verdict::Recover);
+}
+
 #[test]
 fn a_peer_that_states_any_times_and_places_causes_no_more_than_losses_of_its_own_packets() {
     let (mut congestion, mut random) = (Congestion::new(Leave), Random(7));

@@ -9,7 +9,9 @@ use crate::pair::{A, B, Pair, coin, config, payload, udp};
 use crate::replay::{inputs, replay};
 use maelstrom_core::session::{HelloKey, Opener};
 use maelstrom_core::share::Share;
-use maelstrom_core::wire::{Announcement, BodyKind, Half, Hello, Outer, RecipeView, Report, Request, Sum};
+use maelstrom_core::wire::{
+    Announcement, BodyKind, Half, Hello, Outer, RecipeView, Report, Request, Sum, VERSION,
+};
 use maelstrom_core::{Config, PeerKey, Requests, Schedule, Seq, Token};
 
 #[test]
@@ -128,7 +130,7 @@ fn the_corpus_has_each_kind_of_datagram_and_body() {
     for (kind, specimen) in specimens {
         if env::var_os("UPDATE_SNAPSHOTS").is_some() && !committed.contains(kind) {
             let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/maelstrom_wire");
-            fs::write(corpus.join(format!("version3_{kind}")), specimen).unwrap();
+            fs::write(corpus.join(format!("version{VERSION}_{kind}")), specimen).unwrap();
         } else {
             assert!(committed.contains(kind), "no input is a valid {kind}; run with UPDATE_SNAPSHOTS=1");
         }

@@ -18,6 +18,7 @@ mod filters;
 mod flows;
 mod forecasts;
 mod fragments;
+mod full_link;
 mod fuzz;
 mod late;
 mod lies;

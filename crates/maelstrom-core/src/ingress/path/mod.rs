@@ -58,6 +58,8 @@ const SLOW_MAX: i64 = 2 * ONE;
 pub(super) struct Path {
     /// Whether the operator vouches for the path.
     is_trusted: bool,
+    /// Whether the far gateway may name a sample of its packets only.
+    is_far_thin: bool,
     /// Time of the latest call.
     now_us: u64,
     flows: Flows,
@@ -95,6 +97,7 @@ impl Path {
     pub(super) fn new(is_trusted: bool, pieces: usize) -> Self {
         Self {
             is_trusted,
+            is_far_thin: false,
             now_us: 0,
             flows: Flows::new(),
             services: Services::new(),
@@ -121,6 +124,11 @@ impl Path {
         }
     }
 
+    /// Takes whether the far gateway may name a sample of its packets only.
+    pub(super) fn set_far_thin(&mut self, is_thin: bool) {
+        self.is_far_thin = is_thin;
+    }
+
     /// Starts with the stream of a new session. Knowledge of the path remains.
     pub(super) fn restart(&mut self) {
         self.flows.restart();
@@ -128,16 +136,19 @@ impl Path {
         self.window.restart();
     }
 
-    /// Takes a packet of the far site that arrived, which no repair has named yet. If it is the first piece
-    /// of a packet that was injected, returns when that was.
+    /// Takes a packet of the far site that arrived, which no repair has named yet. `is_sampled`: whether the
+    /// far gateway names it in any case. If it is the first piece of a packet that was injected, returns when that was.
     pub(super) fn on_arrival(
         &mut self,
         now_us: u64,
         traits: &Traits,
+        is_sampled: bool,
         packet: &Packet<'_>,
         identity: &Identity,
     ) -> Option<u64> {
-        self.window.on_arrival(traits.is_fragment);
+        if is_sampled || !self.is_far_thin {
+            self.window.on_arrival(traits.is_fragment);
+        }
         let weight = self.repairs.weight();
         self.unexplained.credit_arrival(weight);
         self.suspicion.credit_arrival(weight);

@@ -108,6 +108,40 @@ struct Flight {
     is_datagram: bool,
 }
 
+/// A queue that drops what does not fit.
+#[derive(Clone, Debug)]
+pub struct LinkQueue {
+    /// Nanoseconds that a byte takes.
+    pub ns_per_byte: u64,
+    /// Length of the queue in bytes.
+    pub bytes: u64,
+    busy_until_ns: u64,
+    /// Packets of hosts that were dropped.
+    pub dropped: u64,
+    /// Bytes of datagrams of the repair channel that were offered, with their outer headers.
+    pub offered: u64,
+}
+
+impl LinkQueue {
+    pub fn new(mbit_per_s: u64, bytes: u64) -> Self {
+        Self { ns_per_byte: 8_000 / mbit_per_s, bytes, busy_until_ns: 0, dropped: 0, offered: 0 }
+    }
+
+    /// Returns when a packet or a datagram has left; `None` if it is dropped.
+    pub fn offer(&mut self, now_us: u64, bytes: &[u8], is_datagram: bool) -> Option<u64> {
+        let len = bytes.len() as u64 + if is_datagram { 28 } else { 0 };
+        self.offered += if is_datagram { len } else { 0 };
+        let now_ns = now_us * 1_000;
+        let waiting_ns = self.busy_until_ns.saturating_sub(now_ns);
+        if waiting_ns + len * self.ns_per_byte > self.bytes * self.ns_per_byte {
+            self.dropped += u64::from(!is_datagram);
+            return None;
+        }
+        self.busy_until_ns = self.busy_until_ns.max(now_ns) + len * self.ns_per_byte;
+        Some(self.busy_until_ns.div_ceil(1_000))
+    }
+}
+
 pub struct Pair {
     pub now_us: u64,
     pub gateways: [Gateway; 2],
@@ -116,8 +150,10 @@ pub struct Pair {
     wire: VecDeque<Flight>,
     /// One-way delay of the link.
     pub delay_us: u64,
-    /// Time at which the link delivers what was sent last.
-    last_us: u64,
+    /// Time at which the link delivers what was sent last to each side.
+    last_us: [u64; 2],
+    /// Queue in front of the link to B.
+    pub queue: Option<LinkQueue>,
     /// Delay beside that of the link.
     pub extra_us: Delay,
     /// Packets sent by [`Pair::send`], which pass one router.
@@ -157,7 +193,8 @@ impl Pair {
             out,
             wire: VecDeque::new(),
             delay_us: 0,
-            last_us: 0,
+            last_us: [0; 2],
+            queue: None,
             extra_us: Box::new(|_, _| 0),
             sent: HashSet::new(),
             recovered: Default::default(),
@@ -267,9 +304,14 @@ impl Pair {
     }
 
     fn launch(&mut self, to: usize, bytes: Vec<u8>, is_datagram: bool) {
+        let mut leaves_us = self.now_us;
+        if let Some(queue) = self.queue.as_mut().filter(|_| to == B) {
+            let Some(at_us) = queue.offer(self.now_us, &bytes, is_datagram) else { return };
+            leaves_us = at_us;
+        }
         // The link itself keeps the order, also while its delay falls.
-        self.last_us = self.last_us.max(self.now_us + self.delay_us);
-        let due_us = self.last_us + (self.extra_us)(&bytes, is_datagram);
+        self.last_us[to] = self.last_us[to].max(leaves_us + self.delay_us);
+        let due_us = self.last_us[to] + (self.extra_us)(&bytes, is_datagram);
         let at = self.wire.partition_point(|flight| flight.due_us <= due_us);
         self.wire.insert(at, Flight { due_us, to, bytes, is_datagram });
     }

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use maelstrom::status::{
-    CauseStatus, CongestionStatus, Counts, DelayStatus, LossStatus, PauseStatus, PeerStatus, Status,
+    CauseStatus, ClassStatus, CongestionStatus, Counts, DelayStatus, LossStatus, PauseStatus, PeerStatus,
+    Status,
 };
 
 use maelstrom::status::reasons::{
@@ -47,8 +48,7 @@ pub(super) fn render(status: &Status) -> String {
     text.push('\n');
     watched::events(&mut text, &status.events);
     for class in &status.classes {
-        let packets = format!("{} packets, {}", number(class.packets), bytes(class.bytes));
-        row(&mut text, "class", &format!("{} ({}): {packets}", class.name, class.protect));
+        row(&mut text, "class", &of_class(class));
     }
     pauses(&mut text, &status.pauses);
     reasons::<Unprotected>(&mut text, "not protected", &status.not_protected);
@@ -126,6 +126,18 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
             &format!("{}, with packets that could not be cut", number(ingress.paused_flows)),
         );
     }
+}
+
+/// The packets of a class that left, and those that were recovered here.
+fn of_class(class: &ClassStatus) -> String {
+    let ClassStatus { name, protect, .. } = class;
+    let protected = match class.protected {
+        0 => "none protected".to_owned(),
+        count => format!("{} protected, {} repairs", number(count), number(class.repairs)),
+    };
+    let recovered = if class.recovered == 0 { "none".to_owned() } else { number(class.recovered) };
+    let (packets, size) = (number(class.packets), bytes(class.bytes));
+    format!("{name} ({protect}): {packets} packets, {size}; {protected}; {recovered} recovered")
 }
 
 /// Appends what is known about the queue on the way, if losses depend on it.
@@ -317,8 +329,8 @@ pub(super) fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use maelstrom::status::{
-        BurstStatus, ClassStatus, EgressStatus, GatewayStatus, HealthStatus, IngressStatus, PathStatus,
-        RequestStatus, SCHEMA,
+        BurstStatus, EgressStatus, GatewayStatus, HealthStatus, IngressStatus, PathStatus, RequestStatus,
+        SCHEMA,
     };
 
     use super::*;
@@ -343,9 +355,21 @@ mod tests {
         }
     }
 
+    fn voice() -> ClassStatus {
+        ClassStatus {
+            name: "voice".to_owned(),
+            protect: "1/4".to_owned(),
+            packets: 2_000,
+            bytes: 400_000,
+            protected: 1_990,
+            repairs: 520,
+            recovered: 12,
+        }
+    }
+
     fn backup() -> ClassStatus {
         let (name, protect) = ("backup".to_owned(), "off".to_owned());
-        ClassStatus { name, protect, packets: 1_200, bytes: 1_500_000 }
+        ClassStatus { name, protect, packets: 1_200, bytes: 1_500_000, ..ClassStatus::default() }
     }
 
     fn health(text: &str) -> HealthStatus {
@@ -371,7 +395,7 @@ mod tests {
             },
             pauses: PauseStatus::default(),
             peers: vec![osaka()],
-            classes: vec![backup()],
+            classes: vec![backup(), voice()],
             not_protected: Counts::from([("no_peer".to_owned(), 5)]),
             rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
             counters: Counts::new(),
@@ -457,7 +481,8 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
   repairs not sent             3  outgoing queue full
   repairs unused         365,000  nothing missing
 
-  class             backup (off): 1,200 packets, 1.5 MB
+  class             backup (off): 1,200 packets, 1.5 MB; none protected; none recovered
+  class             voice (1/4): 2,000 packets, 400.0 kB; 1,990 protected, 520 repairs; 12 recovered
   not protected                5  destination of no peer
   datagrams refused            1  forged";
         assert_eq!(render(&status()), expected);
