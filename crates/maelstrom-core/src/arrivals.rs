@@ -496,7 +496,7 @@ mod tests {
         let bytes = crate::packet::tests::udp4([10, 0, 0, 1], [10, 0, 1, 1], name as u16, b"hello");
         let packet = crate::packet::Packet::new_checked(&bytes).unwrap();
         let symbol = Symbol::new(&packet, PacketHash(name.into()), MutableFields::default());
-        let trace = Trace { flow: Flow(1), ttl: 64, opens: false, is_fragment: false };
+        let trace = Trace { flow: Flow(1), ttl: 64, opens: false, is_fragment: false, timestamp: None };
         arrivals.insert(1, Name(name), trace, &symbol)
     }
 

@@ -73,8 +73,8 @@ impl Choice {
         self.controller.on_report(now_us, report, self.situation);
     }
 
-    /// Notes that the egress protects all packets from here on, or names a sample of them. What it knew of its
-    /// packets and repairs does not hold any more.
+    /// Notes that the egress protects all packets from here on, or names a sample of them. The facts about
+    /// its packets and repairs do not hold any more.
     pub(crate) fn on_thinning(&mut self) {
         self.packets.restart();
         (self.situation.per_second, self.situation.repair_loss) = (0, 0.0);

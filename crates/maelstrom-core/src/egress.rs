@@ -199,8 +199,8 @@ impl Egress {
         Plan { is_thin: self.thinning.is_on(), ..plan }
     }
 
-    /// Whether protection is to be thinned, as far as the egress knows. An operator who has stated a rate for
-    /// a class gets it in any case.
+    /// Whether the egress would thin its protection, as far as it knows. An operator who has stated a rate
+    /// for a class gets it in any case.
     pub(crate) fn wants_thin(&self, now_us: u64) -> bool {
         self.decision().is_some_and(|decision| decision.is_thin) && now_us >= self.rated_until_us
     }
@@ -342,8 +342,8 @@ impl Egress {
         })
     }
 
-    /// Time at which the next repair or datagram of names leaves that no packet completes, if packets wait for
-    /// one.
+    /// Time at which the next repair or datagram of names leaves that no packet completes, if packets wait
+    /// for one.
     pub(crate) fn next_deadline_us(&self) -> Option<u64> {
         self.thinning.due_us().into_iter().chain(self.repair_due_us()).min()
     }

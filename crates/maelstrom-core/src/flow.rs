@@ -6,6 +6,7 @@
 
 use crate::identity::Identity;
 use crate::packet::Packet;
+use crate::tcp_time;
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -63,6 +64,8 @@ pub(crate) struct Traits {
     /// alone.
     pub(crate) opens: Option<u32>,
     pub(crate) is_fragment: bool,
+    /// Time of sending that a TCP segment states.
+    pub(crate) timestamp: Option<u32>,
 }
 
 impl Piece {
@@ -107,7 +110,12 @@ impl Traits {
     pub(crate) fn of(packet: &Packet<'_>, identity: &Identity) -> Self {
         let parts = Parts::of(packet);
         let flow = Flow(parts.ends(parts.addresses).with(parts.ports()).hash(identity));
-        Self { flow, opens: opening(parts.protocol, parts.transport), is_fragment: parts.is_fragment }
+        Self {
+            flow,
+            opens: opening(parts.protocol, parts.transport),
+            is_fragment: parts.is_fragment,
+            timestamp: tcp_time::timestamp(parts.protocol, parts.transport),
+        }
     }
 }
 

@@ -62,6 +62,7 @@ pub mod session;
 pub mod share;
 mod sharing;
 pub mod symbol;
+mod tcp_time;
 pub mod thinning;
 mod tunnel;
 pub mod wire;

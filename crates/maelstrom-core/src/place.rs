@@ -1,5 +1,7 @@
 //! The places of a stream, and what an arrival means for them.
 
+use std::num::NonZero;
+
 use fec::SymbolHandle;
 
 use crate::flow::Flow;
@@ -42,6 +44,8 @@ pub(crate) struct Trace {
     pub(crate) opens: bool,
     /// Whether it is an IPv4 fragment.
     pub(crate) is_fragment: bool,
+    /// Time of sending that a TCP segment states, unless it is 0.
+    pub(crate) timestamp: Option<NonZero<u32>>,
 }
 
 /// An arrival that a place was bound to.

@@ -261,6 +261,10 @@ pub struct IngressStatus {
     pub foreign_packets: u64,
     /// Recovered packets that were injected into the kernel.
     pub injected_packets: u64,
+    /// Of these, TCP segments that got the newest timestamp of their connection, because their receiver would
+    /// have discarded them with their own.
+    #[serde(default)]
+    pub raised_timestamps: u64,
     /// Packets that arrived after they, or equal packets, had been recovered.
     pub after_recovery: u64,
     /// Packets that arrived after equal ones had been recovered but withheld.
@@ -319,7 +323,7 @@ pub struct IngressStatus {
 impl PeerStatus {
     /// The status of a peer, from the core's view of it and the operator's name for it.
     pub fn of(name: Option<String>, peer: &maelstrom_core::PeerStatus<'_>, now_us: u64) -> Self {
-        let (egress, ingress, delays) = (peer.egress, peer.ingress, peer.delays_us);
+        let (ingress, delays) = (peer.ingress, peer.delays_us);
         Self {
             name,
             address: peer.config.address,
@@ -336,30 +340,13 @@ impl PeerStatus {
             networks: peer.config.networks.clone(),
             networks_named_there: peer.watched.to_vec(),
             differences: Vec::new(),
-            egress: EgressStatus {
-                flows_protected_percent: peer.share.fraction() * 100.0,
-                code: peer.code.to_string(),
-                longest_burst: peer.code.longest_burst() as u64,
-                choice: peer.decision.map(ToString::to_string),
-                source_packets: egress.source_packets,
-                source_bytes: egress.source_bytes,
-                repair_packets: egress.repair_packets,
-                repair_bytes: egress.repair_bytes,
-                overhead_percent: percent(egress.repair_bytes, egress.source_bytes),
-                repairs_cut_in_two: egress.cut_in_two,
-                unsent: counts(egress.unsent.iter()),
-                refused_by_caps: counts(egress.refused.iter()),
-                requests: egress.requests,
-                answers: egress.answers,
-                unanswered: counts(egress.unanswered.iter()),
-                path_mtu: peer.path_mtu as u64,
-                narrow_path: peer.narrower_mtu.map(narrow_path),
-            },
+            egress: EgressStatus::of(peer),
             ingress: IngressStatus {
                 source_packets: ingress.source_packets,
                 source_bytes: ingress.source_bytes,
                 foreign_packets: ingress.foreign_packets,
                 injected_packets: ingress.recovered_packets,
+                raised_timestamps: ingress.raised_timestamps,
                 after_recovery: ingress.after_recovery,
                 after_withholding: ingress.after_withholding,
                 withheld: counts(peer.withheld.iter()),
@@ -390,6 +377,31 @@ impl PeerStatus {
     /// The peer in logs and tables: its name, or else its address.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.address.to_string())
+    }
+}
+
+impl EgressStatus {
+    fn of(peer: &maelstrom_core::PeerStatus<'_>) -> Self {
+        let egress = peer.egress;
+        Self {
+            flows_protected_percent: peer.share.fraction() * 100.0,
+            code: peer.code.to_string(),
+            longest_burst: peer.code.longest_burst() as u64,
+            choice: peer.decision.map(ToString::to_string),
+            source_packets: egress.source_packets,
+            source_bytes: egress.source_bytes,
+            repair_packets: egress.repair_packets,
+            repair_bytes: egress.repair_bytes,
+            overhead_percent: percent(egress.repair_bytes, egress.source_bytes),
+            repairs_cut_in_two: egress.cut_in_two,
+            unsent: counts(egress.unsent.iter()),
+            refused_by_caps: counts(egress.refused.iter()),
+            requests: egress.requests,
+            answers: egress.answers,
+            unanswered: counts(egress.unanswered.iter()),
+            path_mtu: peer.path_mtu as u64,
+            narrow_path: peer.narrower_mtu.map(narrow_path),
+        }
     }
 }
 

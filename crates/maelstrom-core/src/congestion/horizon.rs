@@ -15,6 +15,8 @@ const RUNS_MIN: f64 = 6.0;
 const SURPRISE_MIN: f64 = 3.0;
 /// Number of packets below it.
 const PACKETS_MIN: f64 = 200.0;
+/// Number of losses of a long run.
+pub(super) const LONG: u32 = 4;
 /// Factor by which losses above a delay are more frequent than below.
 pub(super) const CONTRAST: f64 = 3.0;
 
@@ -26,8 +28,11 @@ pub(super) struct Bin {
     /// evidence.
     pub(super) lost: f64,
     pub(super) runs: f64,
-    /// Runs that would be here if the losses of each moment did not depend on the delay.
+    /// Runs of [`LONG`] packets or more. A full queue drops trains of packets one behind the other.
+    pub(super) long: f64,
+    /// Runs, and long runs, that would be here if the losses of each moment did not depend on the delay.
     pub(super) expected: f64,
+    pub(super) expected_long: f64,
 }
 
 /// Counts by delay that fade with time.
@@ -51,7 +56,25 @@ impl Bin {
         self.packets += other.packets;
         self.lost += other.lost;
         self.runs += other.runs;
+        self.long += other.long;
         self.expected += other.expected;
+        self.expected_long += other.expected_long;
+    }
+
+    fn without(&self, other: &Self) -> Self {
+        Self {
+            packets: self.packets - other.packets,
+            lost: self.lost - other.lost,
+            runs: self.runs - other.runs,
+            long: self.long - other.long,
+            expected: self.expected - other.expected,
+            expected_long: self.expected_long - other.expected_long,
+        }
+    }
+
+    /// Number of packets with which a run might have begun.
+    pub(super) fn starts(&self) -> f64 {
+        (self.packets - self.lost + self.runs).max(0.0)
     }
 }
 
@@ -78,7 +101,8 @@ impl Horizon {
 
     pub(super) fn fade(&mut self) {
         for bin in &mut self.bins {
-            for count in [&mut bin.packets, &mut bin.lost, &mut bin.runs, &mut bin.expected] {
+            let Bin { packets, lost, runs, long, expected, expected_long } = bin;
+            for count in [packets, lost, runs, long, expected, expected_long] {
                 *count *= self.keep;
             }
         }
@@ -95,26 +119,21 @@ impl Horizon {
     /// no such delay.
     pub(super) fn edge(&self) -> Option<Edge> {
         let all = self.sum(..);
-        let one_rate = likelihood(&all);
         let (mut below, mut best) = (Bin::default(), None::<Edge>);
         for (index, bin) in self.bins.iter().enumerate() {
-            let above = Bin {
-                packets: all.packets - below.packets,
-                lost: all.lost - below.lost,
-                runs: all.runs - below.runs,
-                expected: all.expected - below.expected,
-            };
+            let above = all.without(&below);
             if above.runs < RUNS_MIN {
                 break;
             }
             let contrasts =
-                above.runs * below.packets.max(1.0) > CONTRAST * below.runs * above.packets.max(1.0);
+                above.lost * below.packets.max(1.0) > CONTRAST * below.lost * above.packets.max(1.0);
             if delay_of(index) >= QUEUE_MIN_US
                 && below.packets >= PACKETS_MIN
                 && contrasts
                 && surprise(&below, &above) >= SURPRISE_MIN
             {
-                let evidence = likelihood(&below) + likelihood(&above) - one_rate;
+                let evidence = gain([below.runs, below.starts()], [above.runs, above.starts()])
+                    + gain([below.long, below.runs], [above.long, above.runs]);
                 if best.is_none_or(|best| evidence >= best.evidence) {
                     best = Some(Edge { bin: index, evidence });
                 }
@@ -129,23 +148,34 @@ impl Horizon {
     }
 }
 
-/// Logarithm of the likelihood ratio of the runs to those that are expected if the losses of each moment do
-/// not depend on the delay; 0 if there are fewer above than expected.
+/// Logarithm of the likelihood ratio of the runs, and of the long ones among them, to those that are expected
+/// if the losses of each moment do not depend on the delay; 0 if there are fewer above than expected.
 fn surprise(below: &Bin, above: &Bin) -> f64 {
-    if above.runs <= above.expected {
-        return 0.0;
-    }
-    let term =
-        |bin: &Bin| if bin.runs > 0.0 { bin.runs * (bin.runs / bin.expected.max(1e-3)).ln() } else { 0.0 };
-    term(below) + term(above)
+    let term = |seen: f64, expected: f64| {
+        if seen > 0.0 { seen * (seen / expected.max(1e-3)).ln() } else { 0.0 }
+    };
+    let both = |read: fn(&Bin) -> (f64, f64)| {
+        let ((low, low_expected), (high, high_expected)) = (read(below), read(above));
+        if high > high_expected { term(low, low_expected) + term(high, high_expected) } else { 0.0 }
+    };
+    both(|bin| (bin.runs, bin.expected)) + both(|bin| (bin.long, bin.expected_long))
 }
 
-/// Logarithm of the likelihood of the runs at the rate that fits them best.
-fn likelihood(sum: &Bin) -> f64 {
-    let Bin { packets, runs, .. } = *sum;
-    let rest = (packets - runs).max(0.0);
-    let term = |part: f64| if part > 0.0 { part * (part / packets).ln() } else { 0.0 };
-    term(runs) + term(rest)
+/// Logarithm of the likelihood ratio of two rates to one, each from a number of events and one of trials; 0
+/// if the first rate is the greater.
+fn gain(below: [f64; 2], above: [f64; 2]) -> f64 {
+    if above[0] * below[1] <= below[0] * above[1] {
+        return 0.0;
+    }
+    let sum = [below[0] + above[0], below[1] + above[1]];
+    (likelihood(below) + likelihood(above) - likelihood(sum)).max(0.0)
+}
+
+/// Logarithm of the likelihood of events at the rate that fits them best.
+fn likelihood([events, trials]: [f64; 2]) -> f64 {
+    let rest = (trials - events).max(0.0);
+    let term = |part: f64| if part > 0.0 { part * (part / trials).ln() } else { 0.0 };
+    term(events) + term(rest)
 }
 
 #[cfg(test)]
@@ -157,7 +187,13 @@ mod tests {
         for &(delay_us, packets, lost) in bins {
             let of_packets = packets / bins.iter().map(|bin| bin.1).sum::<f64>();
             let expected = of_packets * bins.iter().map(|bin| bin.2).sum::<f64>();
-            horizon.bins[bin_of(delay_us)].add(&Bin { packets, lost, runs: lost, expected });
+            horizon.bins[bin_of(delay_us)].add(&Bin {
+                packets,
+                lost,
+                runs: lost,
+                expected,
+                ..Bin::default()
+            });
         }
         horizon
     }
@@ -185,11 +221,40 @@ mod tests {
         // All losses came while the delay was 50 ms, and with it as often as any packet of that moment.
         let mut horizon = Horizon::new(60.0);
         horizon.bins[0] = Bin { packets: 9_000.0, ..Bin::default() };
-        horizon.bins[bin_of(50_000)] = Bin { packets: 900.0, lost: 90.0, runs: 90.0, expected: 90.0 };
+        let of_queue = Bin { packets: 900.0, lost: 90.0, runs: 90.0, expected: 90.0, ..Bin::default() };
+        horizon.bins[bin_of(50_000)] = of_queue;
         assert_eq!(horizon.edge(), None);
         horizon.bins[bin_of(50_000)].expected = 45.0;
         horizon.bins[0].expected = 45.0;
         assert!(horizon.edge().is_some());
+    }
+
+    /// A link loses one packet in a hundred, and a queue drops trains of packets: their number alone is that
+    /// of the losses of the link.
+    #[test]
+    fn long_runs_of_losses_at_long_delays_are_those_of_a_queue() {
+        let link = Bin { packets: 20_000.0, lost: 204.0, runs: 200.0, expected: 205.0, ..Bin::default() };
+        let full = Bin {
+            packets: 9_000.0,
+            lost: 4_500.0,
+            runs: 50.0,
+            long: 48.0,
+            expected: 45.0,
+            expected_long: 9.6,
+        };
+        let mut horizon = Horizon::new(60.0);
+        (horizon.bins[0], horizon.bins[bin_of(90_000)]) = (Bin { expected_long: 38.4, ..link }, full);
+        let edge = horizon.edge().unwrap();
+        assert!(edge.bin <= bin_of(90_000) && edge.evidence > 50.0, "{edge:?}");
+        // Bursts at all delays, and one long burst, are no queue.
+        let bursts = Bin { lost: 10_000.0, long: 192.0, expected_long: 192.0, ..link };
+        horizon.bins[0] = bursts;
+        horizon.bins[bin_of(90_000)] = Bin { expected_long: 48.0, ..full };
+        assert_eq!(horizon.edge().filter(|edge| edge.evidence > 12.0), None);
+        horizon.bins[0] = Bin { expected_long: 0.6, ..link };
+        horizon.bins[bin_of(90_000)] =
+            Bin { packets: 3_000.0, lost: 530.0, runs: 30.0, long: 1.0, expected: 27.0, expected_long: 0.4 };
+        assert_eq!(horizon.edge().filter(|edge| edge.evidence > 12.0), None);
     }
 
     #[test]

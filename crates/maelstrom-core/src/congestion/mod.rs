@@ -21,10 +21,12 @@ use foundation::Seq;
 
 use crate::wire::SendTime;
 use delay::QueueDelay;
-use horizon::{BINS, Bin, CONTRAST, Edge, Horizon, delay_of};
+use horizon::{BINS, Bin, CONTRAST, Edge, Horizon, LONG, bin_of, delay_of};
 use marks::Marks;
 use standing::Standing;
 
+/// Share of packets that a link loses by itself, below which protection may rest while a queue stands full.
+const CLEAN_MAX: f64 = 0.000_5;
 /// Factor by which losses of a full queue are more than others if they explain nearly all.
 const MOST: f64 = 10.0;
 /// Times in seconds with traffic after which counts have faded to a third. The first shows the link at
@@ -73,10 +75,10 @@ pub struct Congestion {
     marks: Marks,
     /// Counts by delay, of seconds, minutes and hours.
     horizons: [Horizon; 3],
-    /// Counts of the present moments, which are in the horizons too. They begin by turns, so that a queue that
-    /// fills does so within one of them.
+    /// Counts of the present moments, which are in the horizons too. They begin by turns, so that a queue
+    /// that fills does so within one of them.
     moments: [Moment; 2],
-    in_run: bool,
+    run: Run,
     queue: Option<Queue>,
     /// Losses that may be recovered while the queue is full: of packets solved, and of those forecast.
     credits: [f64; 2],
@@ -100,6 +102,14 @@ impl Moment {
     }
 }
 
+/// The present run of losses.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    len: u32,
+    /// Delay at its first loss.
+    bin: Option<usize>,
+}
+
 /// A queue that drops packets.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
@@ -107,11 +117,20 @@ struct Queue {
     /// Share of packets lost below the edge, and from it on.
     below: f64,
     above: f64,
+    /// Number of losses of the link in a row that a forecast takes for its own while the queue is full.
+    burst: f64,
     /// Whether nearly all losses of the last minute are those of the queue.
     explains: bool,
 }
 
 impl Queue {
+    /// Returns the delays from which losses are those of the queue, for packets solved and for those
+    /// forecast. While the queue fills, some of its losses seem to lie below its edge. They are no reason for
+    /// repairs.
+    fn full_from(&self) -> [usize; 2] {
+        [self.edge.bin, bin_of(delay_of(self.edge.bin) / 2)]
+    }
+
     /// Whether the losses of a full queue are more than those of the link.
     fn is_cause(&self) -> bool {
         self.above > CONTRAST * self.below
@@ -129,7 +148,7 @@ impl Congestion {
             marks: Marks::new(),
             horizons: HORIZONS_S.map(Horizon::new),
             moments: [0, MOMENT_S / 2].map(Moment::new),
-            in_run: false,
+            run: Run::default(),
             queue: None,
             credits: [0.0; 2],
             runs_new: 0,
@@ -148,7 +167,7 @@ impl Congestion {
         self.delay = QueueDelay::default();
         self.standing = Standing::default();
         self.marks.clear();
-        self.in_run = false;
+        self.run = Run::default();
     }
 
     /// Takes a datagram of the peer with its time of sending.
@@ -165,7 +184,7 @@ impl Congestion {
 
     /// Takes the fate of `count` packets that arrived, from a place on. Fates come in order of the stream.
     pub fn on_arrived(&mut self, mut seq: Seq, mut count: u64) {
-        self.in_run = false;
+        self.run = Run::default();
         while let Some((bin, here)) = self.marks.bin_at(seq, count).filter(|_| count > 0) {
             self.count(bin, &Bin { packets: here as f64, ..Bin::default() });
             (seq, count) = (seq.plus(here), count - here);
@@ -175,15 +194,19 @@ impl Congestion {
     /// Takes the fate of a packet that the path lost. Returns whether a forecast counts it, as
     /// [`Congestion::judge`].
     pub fn on_lost(&mut self, seq: Seq) -> Verdict {
-        let begins = !std::mem::replace(&mut self.in_run, true);
+        self.run.len = self.run.len.saturating_add(1);
         let Some((bin, _)) = self.marks.bin_at(seq, 1) else { return Verdict::Recover };
+        let begins = self.run.bin.is_none();
+        let begun = *self.run.bin.get_or_insert(bin);
         self.count(bin, &Bin { packets: 1.0, lost: 1.0, runs: f64::from(begins), ..Bin::default() });
+        if self.run.len == LONG {
+            self.count(begun, &Bin { long: 1.0, ..Bin::default() });
+        }
         self.runs_new += u32::from(begins);
         if self.runs_new >= RUNS_NEW {
             self.examine();
         }
-        // A few of the losses of a queue seem to lie below its edge.
-        if self.explains_losses() && self.is_near_full(bin) { Verdict::Leave } else { self.judge_by(bin, 1) }
+        self.judge_by(bin, 1)
     }
 
     fn count(&mut self, bin: usize, fates: &Bin) {
@@ -194,9 +217,12 @@ impl Congestion {
         for moment in &mut self.moments {
             moment.bins[bin].add(fates);
         }
-        if let Some(queue) = self.queue.filter(|queue| bin >= queue.edge.bin) {
-            for credit in &mut self.credits {
-                *credit = (*credit + fates.packets * queue.below).min(CREDIT_MAX);
+        if let Some(queue) = &self.queue {
+            let most = [CREDIT_MAX, queue.burst];
+            for ((credit, from), most) in self.credits.iter_mut().zip(queue.full_from()).zip(most) {
+                if bin >= from {
+                    *credit = (*credit + fates.packets * queue.below).min(most);
+                }
             }
         }
     }
@@ -211,23 +237,18 @@ impl Congestion {
 
     /// Whether a lost packet would be left to its sender.
     pub fn would_leave(&self, seq: Seq) -> bool {
-        self.marks.bin_at(seq, 1).is_some_and(|(bin, _)| self.is_full(bin) && self.credits[0] < 1.0)
+        self.marks.bin_at(seq, 1).is_some_and(|(bin, _)| self.is_full(bin, 0) && self.credits[0] < 1.0)
     }
 
-    /// Whether losses at this delay are those of a full queue, and are not recovered.
-    fn is_full(&self, bin: usize) -> bool {
-        let is_full = |queue: &Queue| queue.is_cause() && bin >= queue.edge.bin;
+    /// Whether losses at this delay are those of a full queue for an account, and are not recovered.
+    fn is_full(&self, bin: usize, account: usize) -> bool {
+        let is_full = |queue: &Queue| queue.is_cause() && bin >= queue.full_from()[account];
         self.mode == OnCongestion::Leave && self.queue.as_ref().is_some_and(is_full)
-    }
-
-    /// Whether the queue is at least half as long as when it is full.
-    fn is_near_full(&self, bin: usize) -> bool {
-        self.queue.as_ref().is_some_and(|queue| 2 * delay_of(bin + 1) > delay_of(queue.edge.bin))
     }
 
     /// Spends a credit. Each lost packet is judged once as solved and once as forecast.
     fn judge_by(&mut self, bin: usize, account: usize) -> Verdict {
-        if !self.is_full(bin) {
+        if !self.is_full(bin, account) {
             return Verdict::Recover;
         }
         let credit = &mut self.credits[account];
@@ -259,20 +280,24 @@ impl Congestion {
         }
     }
 
-    /// Brings the expectations of the present moments up to date: their runs, divided among delays as their
-    /// packets are. Each moment counts half.
+    /// Brings the expectations of the present moments up to date: their runs, divided among delays as the
+    /// packets that might have begun one, and their long runs, divided as runs are. Each moment counts half.
     fn expect(&mut self) {
         for Moment { bins, .. } in &mut self.moments {
-            let (packets, runs) =
-                bins.iter().fold((0.0, 0.0), |(packets, runs), bin| (packets + bin.packets, runs + bin.runs));
-            if runs == 0.0 {
+            let mut sum = Bin::default();
+            bins.iter().for_each(|bin| sum.add(bin));
+            if sum.runs == 0.0 {
                 continue;
             }
             for (index, bin) in bins.iter_mut().enumerate().filter(|(_, bin)| bin.packets > 0.0) {
-                let expected = runs * bin.packets / packets / 2.0;
-                let more = expected - std::mem::replace(&mut bin.expected, expected);
-                for horizon in &mut self.horizons {
-                    horizon.bins[index].expected = (horizon.bins[index].expected + more).max(0.0);
+                let expected = sum.runs * bin.starts() / sum.starts() / 2.0;
+                let expected_long = sum.long * bin.runs / sum.runs / 2.0;
+                let more = [expected - bin.expected, expected_long - bin.expected_long];
+                (bin.expected, bin.expected_long) = (expected, expected_long);
+                for Horizon { bins, .. } in &mut self.horizons {
+                    let bin = &mut bins[index];
+                    bin.expected = (bin.expected + more[0]).max(0.0);
+                    bin.expected_long = (bin.expected_long + more[1]).max(0.0);
                 }
             }
         }
@@ -288,10 +313,12 @@ impl Congestion {
             let edge = horizon.edge().filter(|edge| edge.evidence >= needed)?;
             let above = horizon.sum(edge.bin..);
             let explains = minute.sum(edge.bin..).lost > MOST * minute.sum(..edge.bin).lost;
+            let link = horizon.sum(..bin_of(delay_of(edge.bin) / 2));
             Some(Queue {
                 edge,
                 below: self.link_loss(edge.bin),
                 above: above.lost / above.packets.max(1.0),
+                burst: (2.0 * link.lost / link.runs.max(1.0)).clamp(2.0, CREDIT_MAX),
                 explains,
             })
         });
@@ -309,23 +336,29 @@ impl Congestion {
         })
     }
 
+    /// Whether packets that a full queue drops are left to their senders.
+    pub fn is_leaving(&self) -> bool {
+        self.mode == OnCongestion::Leave && self.queue.as_ref().is_some_and(Queue::is_cause)
+    }
+
     /// Whether nearly all losses of the last minute are those of a full queue, and are left.
     pub fn explains_losses(&self) -> bool {
         self.mode == OnCongestion::Leave
             && self.queue.as_ref().is_some_and(|queue| queue.explains && queue.is_cause())
     }
 
-    /// Whether the queue has been full for some time without a break, explains nearly all losses, and these
-    /// are left.
+    /// Whether the queue has been full for some time without a break, explains nearly all losses, these are
+    /// left, and the link loses next to nothing by itself.
     pub fn is_standing(&self) -> bool {
-        self.standing.is_standing() && self.explains_losses()
+        let is_clean = self.queue.as_ref().is_some_and(|queue| queue.below < CLEAN_MAX);
+        self.standing.is_standing() && is_clean && self.explains_losses()
     }
 
     /// Present knowledge, for an operator.
     pub fn state(&self) -> CongestionState {
         let losses = self.horizons[2].sum(..).runs;
         CongestionState {
-            is_leaving: self.mode == OnCongestion::Leave && self.queue.is_some_and(|queue| queue.is_cause()),
+            is_leaving: self.is_leaving(),
             is_masking: self.mode == OnCongestion::Mask,
             queue_us: self.latest_us,
             queue: self.queue.map(|queue| QueueLoss {

@@ -9,6 +9,9 @@ use crate::wire::{BURST_BUCKETS, LossReport};
 const FAST_SLOT_US: u64 = 100_000;
 /// Length of a slot of the long horizon.
 const SLOW_SLOT_US: u64 = 1_000_000;
+/// Number of packets that show rare batches, and number of seconds with traffic after which fewer have to do.
+const YOUNG_PACKETS: u64 = 100_000;
+const YOUNG_S: u64 = 3;
 
 /// Burst bucket from which on bursts count as outages: 129 packets and more. Hardly any window recovers them.
 const OUTAGE: usize = 8;
@@ -133,11 +136,12 @@ impl<const N: usize> Horizon<N> {
         self.present = present;
     }
 
-    fn sum(&self) -> Counts {
+    fn sum(&self, counts: impl Fn(&Counts) -> bool) -> Counts {
         let mut sum = Counts::default();
         self.slots
             .iter()
             .filter(|slot| slot.packets > 0 || slot.settled.packets > 0)
+            .filter(|slot| counts(slot))
             .for_each(|slot| sum.add(slot));
         sum
     }
@@ -148,21 +152,48 @@ impl<const N: usize> Horizon<N> {
 pub(super) struct History {
     fast: Horizon<10>,
     slow: Horizon<60>,
+    /// Number of packets, number of seconds in which there were any, and the last of these seconds.
+    packets: u64,
+    seconds: u64,
+    last_second: Option<u64>,
 }
 
 impl History {
     pub(super) fn new() -> Self {
-        Self { fast: Horizon::new(FAST_SLOT_US), slow: Horizon::new(SLOW_SLOT_US) }
+        Self {
+            fast: Horizon::new(FAST_SLOT_US),
+            slow: Horizon::new(SLOW_SLOT_US),
+            packets: 0,
+            seconds: 0,
+            last_second: None,
+        }
     }
 
     pub(super) fn add(&mut self, now_us: u64, counts: &Counts) {
+        self.packets = self.packets.saturating_add(counts.packets);
+        let second = now_us / SLOW_SLOT_US;
+        if counts.packets > 0 && self.last_second != Some(second) {
+            self.seconds += 1;
+            self.last_second = Some(second);
+        }
         self.fast.add(now_us, counts);
         self.slow.add(now_us, counts);
     }
 
-    /// Counts of the last second and of the last minute.
-    pub(super) fn sums(&self) -> (Counts, Counts) {
-        (self.fast.sum(), self.slow.sum())
+    /// Counts of the last second.
+    pub(super) fn fast(&self) -> Counts {
+        self.fast.sum(|_| true)
+    }
+
+    /// Counts of the last minute. Seconds in which even the candidate `highest` would have left most losses
+    /// say nothing about candidates, and are left out.
+    pub(super) fn slow(&self, highest: usize) -> Counts {
+        self.slow.sum(|second| 2 * second.failed(highest) <= second.lost)
+    }
+
+    /// Whether the counts are too few to show rare batches that last long.
+    pub(super) fn is_young(&self) -> bool {
+        self.packets < YOUNG_PACKETS && self.seconds <= YOUNG_S
     }
 }
 
@@ -179,12 +210,23 @@ mod tests {
         let mut history = History::new();
         history.add(5_000_000, &counts(100, 0, 0, 0));
         history.add(5_950_000, &counts(10, 0, 0, 0));
-        let packets = |history: &History| (history.sums().0.packets, history.sums().1.packets);
+        let packets = |history: &History| (history.fast().packets, history.slow(0).packets);
         assert_eq!(packets(&history), (110, 110));
         history.add(6_000_000, &counts(1, 0, 0, 0));
         assert_eq!(packets(&history), (11, 111));
         history.add(66_000_000, &counts(0, 0, 0, 0));
         assert_eq!(packets(&history), (0, 0));
+    }
+
+    #[test]
+    fn seconds_that_no_candidate_would_have_helped_are_left_out() {
+        let mut history = History::new();
+        let second = |lost, failed| Counts { lost, ..counts(100, failed, failed, failed) };
+        history.add(5_000_000, &second(10, 5));
+        history.add(6_000_000, &second(90, 46));
+        history.add(7_000_000, &second(0, 0));
+        let slow = history.slow(CANDIDATES - 1);
+        assert_eq!((slow.packets, slow.lost, slow.failed(0)), (200, 10, 5));
     }
 
     #[test]

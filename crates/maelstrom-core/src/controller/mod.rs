@@ -141,7 +141,7 @@ pub struct Decision {
     pub lower: Option<(RepairRate, f64)>,
     /// Output that the caps of the operator refused lately.
     pub refusal: Option<Refusal>,
-    /// Whether only a sample of the packets is to be named, and none repaired ([`crate::thinning`]).
+    /// Whether only a sample of the packets gets names, and none a repair ([`crate::thinning`]).
     pub is_thin: bool,
 }
 
@@ -178,10 +178,12 @@ pub struct Controller {
     /// Time of the first report.
     since_us: Option<u64>,
     stale: u32,
-    /// Whether the last report found nearly all losses to be those of a full queue, and that queue to stand
+    /// Whether packets that a full queue drops were left at the last report, and whether that queue stood
     /// full.
     is_congested: bool,
     is_standing: bool,
+    /// Longest number of packets in the last minute or two after which a loss was given up, and its time.
+    longest_span: (u64, u64),
 }
 
 /// Range of indices on the ladder, and what limits it above.
@@ -196,10 +198,13 @@ struct Range {
 struct Evidence {
     fast: Counts,
     slow: Counts,
-    /// The link by its last bursts, while it gets worse: loss, and mean length of a burst.
-    worse: Option<(f64, f64)>,
+    /// The link by its last bursts, while it gets worse or little else is known: loss, and mean length of a
+    /// burst.
+    bursts: Option<(f64, f64)>,
     /// Number of packets after which each candidate gives a loss up.
     spans: [u64; LADDER.len()],
+    /// Whether the counts are few, and the bursts unknown.
+    is_vague: bool,
 }
 
 impl Controller {
@@ -220,6 +225,7 @@ impl Controller {
             stale: 0,
             is_congested: false,
             is_standing: false,
+            longest_span: (0, 0),
         }
     }
 
@@ -296,14 +302,18 @@ impl Controller {
         let delay_us = situation.rtt_us.unwrap_or(0) + NEWS_US;
         let range = self.range();
         self.update_thin(now_us, range, delay_us);
-        let (fast, slow) = self.history.sums();
+        let spans = self.update_spans(now_us);
+        let (fast, slow) = (self.history.fast(), self.history.slow(range.cap));
         self.useless.on_settled(now_us, fast.settled, delay_us, self.may_rest(&fast, range));
         self.useless.on_repair_loss(now_us, situation.repair_loss, delay_us);
+        let is_young = self.history.is_young();
+        let estimate = self.last.0.fit.estimate();
         let evidence = Evidence {
-            worse: self.worse(&slow).filter(|_| fast.lost > 0),
+            bursts: self.worse(&slow).filter(|_| fast.lost > 0).or(estimate.filter(|_| is_young)),
+            is_vague: is_young && slow.lost > 0 && estimate.is_none(),
             fast,
             slow,
-            spans: self.plan().spans(situation.per_second),
+            spans,
         };
         let mut decision = self.choose(now_us, &evidence, range);
         if self.useless.is_resting(now_us) {
@@ -319,16 +329,19 @@ impl Controller {
         self.decision = decision;
     }
 
-    /// Whether repairs of the present rate may count as useless: not if the operator allows these losses, nor
-    /// at the lowest rate. A rest there would save nothing, and would keep the rate from rising.
+    /// Whether repairs of the present rate may count as useless: not if the operator allows these losses, not
+    /// if most of them were those of a full queue, nor at the lowest rate. A rest there would save nothing,
+    /// and would keep the rate from rising.
     fn may_rest(&self, fast: &Counts, range: Range) -> bool {
-        let Settled { packets, residual, .. } = fast.settled;
-        self.decision.rate > LADDER[range.floor] && residual as f64 > self.targets.residual * packets as f64
+        let Settled { packets, lost, residual, .. } = fast.settled;
+        let of_link = 2 * u128::from(fast.lost) >= u128::from(lost);
+        let is_allowed = residual as f64 <= self.targets.residual * packets as f64;
+        self.decision.rate > LADDER[range.floor] && of_link && !is_allowed
     }
 
     /// Decides whether protection is thinned. When it returns, nothing is known of the link but its losses.
     fn update_thin(&mut self, now_us: u64, range: Range, delay_us: u64) {
-        let (fast, _) = self.history.sums();
+        let fast = self.history.fast();
         let facts = Facts {
             is_standing: self.is_standing,
             is_useless: useless::are_useless(&fast.settled) || self.situation.repair_loss > MOST_LOST,
@@ -355,6 +368,23 @@ impl Controller {
         // Less is needed to stay, so that the window does not change to and fro.
         let needed = if self.window_max == WINDOW_LONG { WINDOW_LONG / 4 * 3 } else { WINDOW_LONG };
         self.window_max = if in_time >= u128::from(needed) { WINDOW_LONG } else { WINDOW };
+    }
+
+    /// Returns the number of packets after which each candidate gives a loss up. Where traffic has become far
+    /// faster than in the last minute, these are far more, and what candidates left before says little.
+    fn update_spans(&mut self, now_us: u64) -> [u64; LADDER.len()] {
+        let spans = self.plan().spans(self.situation.per_second);
+        let (span, longest, since_us) = (spans[self.wanted], self.longest_span.0, self.longest_span.1);
+        if self.situation.per_second > 0 {
+            let is_longer = 2 * span >= 3 * longest;
+            if is_longer && longest > 0 {
+                self.history = History::new();
+            }
+            if is_longer || now_us >= since_us + PATIENCE_US {
+                self.longest_span = (span, now_us);
+            }
+        }
+        spans
     }
 
     /// Rates that the path and the operator allow.
@@ -386,7 +416,7 @@ impl Controller {
         let Range { floor, cap, .. } = range;
         let has_waited = self.since_us.is_some_and(|since_us| now_us >= since_us + PATIENCE_US);
         let packets = evidence.slow.packets;
-        let may_fall = packets >= PACKETS_MIN || (has_waited && packets > 0);
+        let may_fall = (packets >= PACKETS_MIN && !evidence.is_vague) || (has_waited && packets > 0);
         let lowest = if may_fall { floor } else { self.wanted.clamp(floor, cap) };
         let suffices = |index: usize| {
             let target =
@@ -408,7 +438,10 @@ impl Controller {
         Decision {
             rate: LADDER[index],
             limit,
-            loss: evidence.worse.map_or(evidence.slow.loss(), |(loss, _)| loss),
+            loss: match limit {
+                Limit::Hopeless => evidence.fast.loss(),
+                _ => evidence.bursts.map_or(evidence.slow.loss(), |(loss, _)| loss),
+            },
             burst: self.last.0.burst,
             residual: evidence.residual(index),
             lower: lower.map(|index| (LADDER[index], evidence.residual(index))),
@@ -422,7 +455,7 @@ impl Evidence {
     /// the last minute.
     fn residual(&self, index: usize) -> f64 {
         let tails = self.slow.residual(index).max(self.fast.residual(index) / 2.0);
-        let Some((loss, burst)) = self.worse else { return tails };
+        let Some((loss, burst)) = self.bursts else { return tails };
         tails.max(fit::residual(loss, burst, LADDER[index].as_f64(), self.spans[index] as f64))
     }
 

@@ -73,7 +73,7 @@ impl Link {
         let is_congested = self.is_congested;
         let report = Report { loss: self.loss, forecast, is_congested, ..Report::default() };
         self.controller.on_report(self.now_us, &report, self.situation);
-        self.windows.set_spans(self.controller.plan().spans(PACE));
+        self.windows.set_spans(self.controller.plan().spans(self.situation.per_second));
         *self.controller.decision()
     }
 
@@ -254,6 +254,34 @@ fn losses_that_counted_before_a_queue_was_known_are_forgotten() {
         let decision = link.seconds(2, 0, 0, 10);
         assert_eq!(decision.rate == LADDER[0], is_congested, "{decision}");
     }
+}
+
+#[test]
+fn a_few_losses_are_no_reason_to_go_down() {
+    let mut link = Link::new(Targets::default());
+    // 2,000 packets with 20 losses at regular intervals: no rate would have left any.
+    for _ in 0..2 {
+        let decision = link.tenth(100, 1, 10);
+        assert_eq!((decision.rate, decision.limit), (START, Limit::Unknown), "{decision}");
+    }
+    // From 32 runs on, Gilbert's model tells what losses at random intervals would do.
+    let decision = link.seconds(2, 100, 1, 10);
+    assert_eq!((decision.rate, decision.limit), (rate("1/16"), Limit::Needed), "{decision}");
+    // In 100,000 packets the rare batches would have come.
+    let decision = link.seconds(8, 100, 1, 10);
+    assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Lowest), "{decision}");
+}
+
+#[test]
+fn losses_of_slower_traffic_do_not_keep_the_rate_high() {
+    let mut link = Link::new(Targets::default());
+    link.situation.per_second = 500;
+    // 30 packets pass until it is too late.
+    let slow = link.seconds(10, 100, 1, 10);
+    assert!(slow.rate >= rate("1/16"), "{slow}");
+    link.situation.per_second = PACE;
+    let fast = link.seconds(12, 100, 1, 10);
+    assert_eq!(fast.rate, LADDER[0], "{fast}");
 }
 
 #[test]

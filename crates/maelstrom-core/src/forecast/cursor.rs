@@ -191,7 +191,13 @@ mod tests {
             self.arrivals.insert(
                 now_us,
                 Name(seq as u32 + 1),
-                Trace { flow: Flow::default(), ttl: FIELDS.ttl, opens: false, is_fragment: false },
+                Trace {
+                    flow: Flow::default(),
+                    ttl: FIELDS.ttl,
+                    opens: false,
+                    is_fragment: false,
+                    timestamp: None,
+                },
                 &symbol,
             );
         }

@@ -66,7 +66,7 @@ pub(crate) struct Forecaster {
     plan: Plan,
     service: Service,
     last: LastReport,
-    /// Whether nearly all losses of late are those of a full queue.
+    /// Whether packets that a full queue drops are left to their senders.
     is_congested: bool,
     /// Whether that queue stands full.
     is_standing: bool,
@@ -153,8 +153,8 @@ impl Forecaster {
         self.record.on_unknown();
     }
 
-    /// Notes whether nearly all losses of late are those of a full queue. Those that counted before that was
-    /// known need no repairs.
+    /// Notes whether packets that a full queue drops are left to their senders. Those that counted before
+    /// that was known need no repairs.
     pub(crate) fn set_congested(&mut self, is_congested: bool) {
         if is_congested && !self.is_congested {
             self.windows.forget();
@@ -163,7 +163,7 @@ impl Forecaster {
         self.is_congested = is_congested;
     }
 
-    /// Whether nearly all losses of late are those of a full queue.
+    /// Whether packets that a full queue drops are left to their senders.
     pub(crate) fn is_congested(&self) -> bool {
         self.is_congested
     }

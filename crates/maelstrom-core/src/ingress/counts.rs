@@ -14,6 +14,9 @@ pub struct IngressCounts {
     pub foreign_packets: u64,
     /// Recovered packets handed to the kernel.
     pub recovered_packets: u64,
+    /// Of these, TCP segments that got a newer timestamp, without which their receiver would have discarded
+    /// them.
+    pub raised_timestamps: u64,
     /// Packets that arrived, whole or in fragments, after an equal one had been recovered: by reordering or
     /// because the sender repeats them.
     pub after_recovery: u64,

@@ -13,14 +13,14 @@ impl Ingress {
         let (reach, wait_us) = (&self.reach, self.held.wait_us());
         let is_ripe = |seq| reach.since_us(now_us, seq) + wait_us <= now_us;
         self.forecaster.advance(&self.arrivals, self.ledger.newest(), is_ripe, &mut self.congestion);
-        self.forecaster.set_congested(self.congestion.explains_losses());
+        self.forecaster.set_congested(self.congestion.is_leaving());
     }
 
     /// Notes a sealed datagram by its number in the session.
     pub(crate) fn on_sealed(&mut self, now_us: u64, header: &SealedHeader) {
         self.congestion.on_datagram(now_us, header.sent);
         self.forecaster.set_standing(self.congestion.is_standing());
-        self.forecaster.set_congested(self.congestion.explains_losses());
+        self.forecaster.set_congested(self.congestion.is_leaving());
         let lost = self.path.on_sealed(header);
         self.forecaster.on_sealed(lost);
     }
@@ -30,7 +30,7 @@ impl Ingress {
         self.congestion.set_mode(mode);
     }
 
-    /// Whether nearly all losses of late are those of a full queue.
+    /// Whether packets that a full queue drops are left to their senders.
     pub(crate) fn is_congested(&self) -> bool {
         self.forecaster.is_congested()
     }
@@ -40,8 +40,8 @@ impl Ingress {
         self.congestion.is_standing()
     }
 
-    /// Whether losses say nothing about the path of the packets: the far egress sends hardly any datagrams that
-    /// would show whether the link loses them, and no repairs.
+    /// Whether losses say nothing about the path of the packets: the far egress sends hardly any datagrams
+    /// that would show whether the link loses them, and no repairs.
     pub(super) fn is_excused(&self) -> bool {
         self.forecaster.is_thin()
     }

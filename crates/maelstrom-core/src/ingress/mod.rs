@@ -13,8 +13,10 @@ mod recovering;
 mod rung;
 mod sight;
 mod state;
+mod strangers;
 
 use std::net::SocketAddr;
+use std::num::NonZero;
 
 use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term};
 use hdrhistogram::Histogram;
@@ -24,7 +26,7 @@ use crate::config::{IngressConfig, Requests};
 use crate::congestion::{Congestion, OnCongestion};
 use crate::counters::{Rejected, Unused};
 use crate::doubt::Doubtful;
-use crate::flow::{Content, Flow, Traits};
+use crate::flow::{Flow, Traits};
 use crate::forecast::Forecaster;
 use crate::held::{Held, OVERTAKEN_MAX_US, Reach};
 use crate::identity::Identity;
@@ -184,8 +186,10 @@ impl Ingress {
         self.held.on_arrival();
         let injected_us = self.path.on_arrival(cx.now_us, &traits, is_sampled(hash), packet, cx.identity);
         let name = cx.identity.name(hash);
-        let Traits { flow, opens, is_fragment } = traits;
-        let trace = Trace { flow, ttl: packet.mutable_fields().ttl, opens: opens.is_some(), is_fragment };
+        let Traits { flow, opens, is_fragment, timestamp } = traits;
+        let (ttl, opens) = (packet.mutable_fields().ttl, opens.is_some());
+        let timestamp = timestamp.and_then(NonZero::new);
+        let trace = Trace { flow, ttl, opens, is_fragment, timestamp };
         match self.arrivals.insert(cx.now_us, name, trace, &symbol) {
             Arrived::Kept => {
                 if let Some(injected_us) = injected_us {
@@ -466,18 +470,6 @@ impl Ingress {
         self.ledger.skip_before(&mut self.arrivals, limit);
         self.forecaster.skip_to(limit);
         self.expire();
-    }
-
-    /// Whether it would help to see all packets that arrive ([`Ingress::handle_stranger`]).
-    pub(crate) fn wants_strangers(&self) -> bool {
-        self.path.has_doubt()
-    }
-
-    /// Takes a packet that arrived from a network that belongs to no peer.
-    pub(crate) fn handle_stranger(&mut self, now_us: u64, identity: &Identity, packet: &Packet<'_>) {
-        if let Some(content) = Content::of(packet, identity).filter(|_| self.path.has_doubt()) {
-            self.path.on_stranger(now_us, content);
-        }
     }
 
     /// Must be called every [`TICK_US`](crate::ledger::TICK_US).

@@ -99,6 +99,7 @@ impl Recovering<'_, '_> {
             treat_congestion(self.congestion, self.counts, seq, packet)
         };
         if treatment == Treatment::Injected {
+            self.counts.raised_timestamps += u64::from(self.path.raise_timestamp(&solved.traits, packet));
             let len = packet.len();
             self.cx.recovered.commit(Origin { peer: self.cx.peer, seq }, len);
             self.on_injected(now_us, seq);

@@ -34,7 +34,7 @@ pub struct Report {
     pub echo: Option<Echo>,
     /// Whether it was sent between two regular reports, because packets were lost or the plan has changed.
     pub is_extra: bool,
-    /// Whether nearly all losses of late are those of a full queue, and are left to the senders.
+    /// Whether packets that a full queue drops are left to their senders.
     pub is_congested: bool,
     /// Whether the queue that causes them stands full without a break.
     pub is_standing: bool,

@@ -167,7 +167,7 @@ fn protection_returns_when_the_queue_ebbs() {
         stream.run(ebb_us + 2 * ONE_WAY_US + 250_000, load, loss, 7);
         assert!(!stream.decision().is_thin, "{load} %: {}", stream.decision());
         let left_out = stream.left_out();
-        // What was learned of the queue takes its time to fade.
+        // Knowledge of the queue takes its time to fade.
         stream.run(4_000_000, load, loss, 8);
         stream.take();
         stream.run(4_000_000, load, loss, 9);
@@ -201,7 +201,7 @@ fn losses_of_the_link_bring_protection_back_while_an_ebb_is_not_believed() {
     assert!(stream.decision().is_thin, "{}", stream.decision());
     let standing = stream.pair.status(A, |peer| peer.far.is_standing);
     assert!(!standing, "the queue has ebbed");
-    stream.run(1_000_000, 50, 0.05, 16);
+    stream.run(2_000_000, 50, 0.05, 16);
     assert!(!stream.decision().is_thin, "{}", stream.decision());
 }
 

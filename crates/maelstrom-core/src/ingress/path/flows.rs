@@ -3,6 +3,7 @@
 use super::account::ONE;
 use super::services::KNOWN_US;
 use crate::flow::{Flow, Service};
+use crate::tcp_time::Newest;
 use foundation::Seq;
 
 /// Number of sets; a power of two.
@@ -61,6 +62,7 @@ struct Known {
     service: Option<Service>,
     /// Time of the last arrival.
     at_us: u64,
+    timestamp: Newest,
 }
 
 /// A TCP packet that opened a connection.
@@ -146,12 +148,13 @@ impl Flows {
     }
 
     /// Notes that a packet of a flow arrived.
-    pub(super) fn on_arrival(&mut self, now_us: u64, flow: Flow) -> Arrival {
+    pub(super) fn on_arrival(&mut self, now_us: u64, flow: Flow, timestamp: Option<u32>) -> Arrival {
         let set = &mut self.known[Self::set(flow)];
         let Some(known) = set.iter_mut().find(|known| known.flow == flow && known.used > 0) else {
             return Arrival::First;
         };
         let before_us = std::mem::replace(&mut known.at_us, now_us);
+        known.timestamp.on_arrival(timestamp);
         match known.service {
             None => Arrival::First,
             Some(_) if now_us > before_us + KNOWN_US => Arrival::First,
@@ -178,6 +181,18 @@ impl Flows {
         if seq >= known.newest {
             (known.newest, known.run) = (seq, 0);
         }
+    }
+
+    /// Notes the timestamp of a TCP segment that arrived under its name, or is injected.
+    pub(super) fn on_named_timestamp(&mut self, flow: Flow, timestamp: Option<u32>) {
+        if timestamp.is_some() {
+            self.entry(flow).timestamp.on_named(timestamp);
+        }
+    }
+
+    /// The newest timestamp of a TCP connection.
+    pub(super) fn newest_timestamp(&self, flow: Flow) -> Newest {
+        self.find(flow).map_or(Newest::default(), |known| known.timestamp)
     }
 
     /// Notes that a TCP packet arrived that opens a connection with this sequence number.
@@ -290,15 +305,15 @@ mod tests {
     #[test]
     fn a_flow_that_was_silent_for_long_is_unseen() {
         let mut flows = Flows::new();
-        assert_eq!(flows.on_arrival(10, Flow(1)), Arrival::First);
+        assert_eq!(flows.on_arrival(10, Flow(1), None), Arrival::First);
         flows.on_first(10, Flow(1), Service(5));
         flows.on_named_arrival(Flow(1), Seq(9), false);
-        assert_eq!(flows.on_arrival(20, Flow(1)), Arrival::Further);
-        assert_eq!(flows.on_arrival(1 << REFRESH, Flow(1)), Arrival::Refresh(Service(5)));
+        assert_eq!(flows.on_arrival(20, Flow(1), None), Arrival::Further);
+        assert_eq!(flows.on_arrival(1 << REFRESH, Flow(1), None), Arrival::Refresh(Service(5)));
         assert_eq!(flows.standing(1 << REFRESH, Flow(1), Seq(8), false), Standing::Present);
         let late_us = (1 << REFRESH) + KNOWN_US;
         assert_eq!(flows.standing(late_us, Flow(1), Seq(8), false), Standing::Unseen);
-        assert_eq!(flows.on_arrival(late_us + 1, Flow(1)), Arrival::First);
+        assert_eq!(flows.on_arrival(late_us + 1, Flow(1), None), Arrival::First);
     }
 
     #[test]

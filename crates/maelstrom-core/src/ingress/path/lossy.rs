@@ -13,6 +13,8 @@ use crate::flow::Flow;
 const COUNTED: usize = 8;
 /// Maximum number of flows set aside.
 const ASIDE: usize = 4;
+/// Number of latest packets by which flows share the losses that the link explains, in units of [`ONE`].
+const RECENT_MAX: i64 = 512 * ONE;
 /// Time without packets after which a flow that was set aside is forgotten, in microseconds.
 const SILENT_US: u64 = 60_000_000;
 
@@ -31,9 +33,9 @@ struct Aside {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     flow: Flow,
-    /// Losses and arrivals of the last seconds, in units of [`ONE`].
+    /// Losses of the last seconds, and packets among the latest, in units of [`ONE`].
     losses: i64,
-    arrivals: i64,
+    recent: i64,
     /// Evidence of its losses beyond its share of those that the link explains.
     excess: Account,
 }
@@ -60,9 +62,9 @@ pub(super) enum Missing {
 #[derive(Debug, Default)]
 pub(super) struct Lossy {
     counted: [Counted; COUNTED],
-    /// Losses and arrivals of all flows in the last seconds, in units of [`ONE`].
+    /// Losses of all flows in the last seconds, and latest packets, in units of [`ONE`].
     losses: i64,
-    arrivals: i64,
+    recent: i64,
     aside: [Option<Aside>; ASIDE],
 }
 
@@ -75,8 +77,10 @@ impl Lossy {
             return Missing::Aside;
         }
         self.losses += ONE;
+        self.note_packet();
         let Some(counted) = self.count(flow, arrived) else { return Missing::Counted };
         counted.losses += ONE;
+        counted.recent += ONE;
         counted.excess.charge(scale.weight);
         if counted.excess.level() <= scale.limit {
             return Missing::Counted;
@@ -96,9 +100,21 @@ impl Lossy {
             return Some(&mut self.counted[at]);
         }
         let at = self.counted.iter().position(|counted| counted.losses < ONE / 2)?;
-        let arrivals = self.arrivals.min(i64::from(arrived) * ONE);
-        self.counted[at] = Counted { flow, arrivals, ..Counted::default() };
+        let recent = self.recent.min(i64::from(arrived) * ONE);
+        self.counted[at] = Counted { flow, recent, ..Counted::default() };
         Some(&mut self.counted[at])
+    }
+
+    /// Counts a packet of any flow among the latest.
+    ///
+    /// A lost datagram excuses the flows by their shares of these, so that a flow which begins when others
+    /// end has its whole share at once.
+    fn note_packet(&mut self) {
+        self.recent += ONE;
+        if self.recent > RECENT_MAX {
+            self.recent /= 2;
+            self.counted.iter_mut().for_each(|counted| counted.recent /= 2);
+        }
     }
 
     fn forget(&mut self, flow: Flow) {
@@ -117,9 +133,9 @@ impl Lossy {
 
     /// Excuses this evidence of missing packets of all flows, because datagrams were lost.
     pub(super) fn on_lost(&mut self, explained: i64) {
-        let all = (self.losses + self.arrivals).max(ONE);
+        let all = self.recent.max(ONE);
         for counted in &mut self.counted {
-            let share = (ONE * (counted.losses + counted.arrivals) / all).min(ONE);
+            let share = (ONE * counted.recent / all).min(ONE);
             counted.excess.charge(-(explained / ONE * share));
         }
     }
@@ -127,9 +143,9 @@ impl Lossy {
     /// Notes that a packet of a flow arrived. `explains`: losses that the link explains for each arrival. A
     /// flow set aside is as others again once its level is no higher than `release`.
     pub(super) fn on_arrival(&mut self, now_us: u64, flow: Flow, explains: i64, release: i64) {
-        self.arrivals += ONE;
+        self.note_packet();
         for counted in self.counted.iter_mut().filter(|counted| counted.flow == flow) {
-            counted.arrivals += ONE;
+            counted.recent += ONE;
         }
         for slot in &mut self.aside {
             if let Some(aside) = slot.as_mut().filter(|aside| aside.flow == flow) {
@@ -176,10 +192,10 @@ impl Lossy {
     /// Lets losses of earlier expire. Must be called ten times a second.
     pub(super) fn on_tick(&mut self, now_us: u64) {
         self.losses -= self.losses / 32;
-        self.arrivals -= self.arrivals / 32;
+        self.recent -= self.recent / 32;
         for counted in &mut self.counted {
             counted.losses -= counted.losses / 32;
-            counted.arrivals -= counted.arrivals / 32;
+            counted.recent -= counted.recent / 32;
             counted.excess.forget_credit();
         }
         for slot in &mut self.aside {

@@ -24,12 +24,15 @@ mod suspicion;
 mod translation;
 mod window;
 
+use std::num::NonZero;
+
 use crate::counters::{Withheld, WithheldCounts};
 use crate::findings::{Finding, Findings};
 use crate::flow::{Content, Flow, Piece, Traits};
 use crate::identity::Identity;
 use crate::packet::Packet;
 use crate::place::Trace;
+use crate::tcp_time;
 use crate::wire::SealedHeader;
 use account::{Account, CREDITED, ONE, RepairLoss};
 use flows::{Arrival, Flows, Opening, Standing};
@@ -137,7 +140,8 @@ impl Path {
     }
 
     /// Takes a packet of the far site that arrived, which no repair has named yet. `is_sampled`: whether the
-    /// far gateway names it in any case. If it is the first piece of a packet that was injected, returns when that was.
+    /// far gateway names it in any case. If it is the first piece of a packet that was injected, returns when
+    /// that was.
     pub(super) fn on_arrival(
         &mut self,
         now_us: u64,
@@ -178,7 +182,7 @@ impl Path {
     /// Notes the flow of an arrival, and its service if the flow begins with it.
     fn note_flow(&mut self, traits: &Traits, packet: &Packet<'_>, identity: &Identity) {
         let (now_us, flow) = (self.now_us, traits.flow);
-        let mut arrival = self.flows.on_arrival(now_us, flow);
+        let mut arrival = self.flows.on_arrival(now_us, flow, traits.timestamp);
         if let Some(number) = traits.opens {
             if self.flows.opening(flow, number, now_us) == Opening::New {
                 arrival = Arrival::First;
@@ -210,11 +214,12 @@ impl Path {
 
     /// Notes that the packet at a place arrived under its name.
     pub(super) fn on_named_arrival(&mut self, trace: Trace, seq: Seq) {
-        let Trace { flow, opens, is_fragment, .. } = trace;
+        let Trace { flow, opens, is_fragment, timestamp, .. } = trace;
         self.proof = PROOF.min(self.proof + 1);
         self.window.on_named(is_fragment);
         self.repairs.on_named();
         self.flows.on_named_arrival(flow, seq, opens);
+        self.flows.on_named_timestamp(flow, timestamp.map(NonZero::get));
         let explains = 3 * self.repairs.odds() + ONE / 1024;
         let release = self.repairs.packets(self.repairs.limit()) / 2;
         self.lossy.on_arrival(self.now_us, flow, explains, release);
@@ -291,6 +296,15 @@ impl Path {
             self.unseen.charge(-explained);
         }
         lost
+    }
+
+    /// Gives a packet that is injected the newest timestamp of its TCP connection, if that is newer than its
+    /// own ([`tcp_time`]). Returns whether it did.
+    pub(super) fn raise_timestamp(&mut self, traits: &Traits, packet: &mut [u8]) -> bool {
+        let Some(timestamp) = traits.timestamp else { return false };
+        let newer = self.flows.newest_timestamp(traits.flow).newer_than(timestamp);
+        self.flows.on_named_timestamp(traits.flow, Some(timestamp));
+        newer.is_some_and(|newer| tcp_time::raise(packet, newer))
     }
 
     /// Decides whether the solved packet of a place may be injected. If not, it counts as withheld.

@@ -66,7 +66,7 @@ pub(super) struct Facts {
     pub(super) settings_writable: bool,
     pub(super) rules: Rules,
     pub(super) control: Option<ControlPlace>,
-    /// Place of the record of losses, if there is to be one.
+    /// Place of the record of losses, if the file asks for one.
     pub(super) record: Option<RecordPlace>,
     /// Whether another socket holds the listen port, if the address is one of this machine's.
     pub(super) port_in_use: bool,

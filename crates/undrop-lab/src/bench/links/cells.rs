@@ -81,6 +81,8 @@ pub(super) struct Cell {
     pub(super) course: Course,
     pub(super) workload: Workload,
     pub(super) seconds: f64,
+    /// Seconds in which the same traffic passes before the measured one, so that gateways know the link.
+    pub(super) learn: f64,
     /// Bytes of repairs per hundred bytes that the controller's model needs for this loss, if it is known.
     pub(super) expected_percent: Option<f64>,
 }
@@ -148,7 +150,7 @@ impl Table {
         for link in &form.links {
             for loss in &form.losses {
                 for workload in &form.workloads {
-                    match file.cell([link, loss, workload], form.seconds, recording)? {
+                    match file.cell([link, loss, workload], [form.seconds, form.learn], recording)? {
                         Some(cell) => cells.push(cell),
                         None => self.omitted.push(Cell::id_of(link, loss, workload)),
                     }
@@ -192,7 +194,7 @@ impl Table {
                 self.cells().any(|(_, cell)| cell.id == id) || cells.iter().any(|cell| cell.id == id);
             if !exists && cell.workload.has_share() {
                 let parts = [cell.link_name.as_str(), "none", &cell.workload_name];
-                cells.extend(file.cell(parts, cell.seconds, None)?);
+                cells.extend(file.cell(parts, [cell.seconds, cell.learn], None)?);
             }
         }
         if !cells.is_empty() {
@@ -253,6 +255,7 @@ impl Table {
             let seconds = (cell.seconds * QUICK).max(QUICK_SECONDS_MIN).min(cell.seconds);
             cell.course = cell.course.scaled(seconds / cell.seconds);
             cell.seconds = seconds;
+            cell.learn = cell.learn.min(seconds);
         }
     }
 }
@@ -307,6 +310,8 @@ struct GroupForm {
     workloads: Vec<String>,
     variants: Vec<String>,
     seconds: f64,
+    #[serde(default)]
+    learn: f64,
     columns: Vec<String>,
     #[serde(default)]
     targets: Vec<TargetForm>,
@@ -340,7 +345,7 @@ impl FileForm {
     fn cell(
         &self,
         [link_name, loss_name, workload_name]: [&str; 3],
-        seconds: f64,
+        [seconds, learn]: [f64; 2],
         recording: Option<&Path>,
     ) -> anyhow::Result<Option<Cell>> {
         let link =
@@ -353,6 +358,7 @@ impl FileForm {
             (loss, seconds) = (course.loss.clone(), course.seconds);
         }
         ensure!((1.0..=3600.0).contains(&seconds), "expected 1 to 3600 seconds, saw {seconds}");
+        ensure!((0.0..=3600.0).contains(&learn), "learn: expected 0 to 3600 seconds, saw {learn}");
         if loss.contains(RECORDING) {
             let Some(path) = recording else { return Ok(None) };
             loss = loss.replace(RECORDING, &path.display().to_string());
@@ -366,6 +372,7 @@ impl FileForm {
             course: loss.parse().with_context(|| format!("loss {loss_name:?}"))?,
             workload: workload.clone(),
             seconds,
+            learn,
             expected_percent: self.expected.get(loss_name).map(|percent| percent * REPAIR_LENGTH),
         }))
     }

@@ -250,10 +250,12 @@ impl Bench<'_> {
 
     /// Returns a fingerprint of everything that a run depends on.
     fn setup(&self, cell: &Cell, variant: &str) -> String {
-        let Cell { link, course, workload, seconds, .. } = cell;
+        let Cell { link, course, workload, seconds, learn, .. } = cell;
         let variant = self.table.variants.get(variant);
-        let text =
-            format!("{} {link:?} {course:?} {workload:?} {seconds} {variant:?} {:x}", cell.id, self.build);
+        let text = format!(
+            "{} {link:?} {course:?} {workload:?} {learn} {seconds} {variant:?} {:x}",
+            cell.id, self.build
+        );
         format!("{:016x}", xxh3_64(text.as_bytes()))
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Task<'a> {
 impl Task<'_> {
     /// Returns the usual time of this run in seconds.
     pub(super) fn usual_s(&self) -> f64 {
-        self.cell.seconds + AROUND_S
+        self.cell.learn + self.cell.seconds + AROUND_S
     }
 }
 

@@ -1,10 +1,12 @@
 //! One run of a cell: sites, a link, perhaps gateways, traffic, and what all of them counted.
 //!
 //! 1. the sites and the gateways start;
-//! 2. traffic flows; ten times a second the loss follows its course, the counts are recorded, and a table of
+//! 2. the same traffic as in the run flows for a time, if the cell asks for it, so that the gateways know the
+//!    link;
+//! 3. traffic flows; ten times a second the loss follows its course, the counts are recorded, and a table of
 //!    thresholds is looked at;
-//! 3. after the traffic the gateways get some time to recover the last losses, or to give them up;
-//! 4. the counts become figures, and the guards judge the machine.
+//! 4. after the traffic the gateways get some time to recover the last losses, or to give them up;
+//! 5. the counts become figures, and the guards judge the machine.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ipnet::IpNet;
-use maelstrom::status::Status;
+use maelstrom::status::{PeerStatus, Status};
 use netlab::Direction;
 use netlab::emulator::EmulatorConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
@@ -71,6 +73,10 @@ pub(super) fn run(job: &Job<'_>) -> anyhow::Result<Outcome> {
         Some(pair) => rig::statuses(pair)?.map(|status| status.gateway.pid).to_vec(),
         None => Vec::new(),
     };
+    learn(job, &sites)?;
+    let statuses = pair.as_ref().map(rig::statuses).transpose()?;
+    let base = Moment::of(Progress { elapsed_us: 0, received_bytes: 0 }, &sites.link, statuses.as_ref());
+    let packets_before = statuses.as_ref().map_or([0; 2], packets);
     let before = (Machine::now()?, cpu_s(&pids)?);
     let traffic = carry(job, &sites, pair.as_mut())?;
     let after = (Machine::now()?, cpu_s(&pids)?);
@@ -83,12 +89,13 @@ pub(super) fn run(job: &Job<'_>) -> anyhow::Result<Outcome> {
         received_bytes: moments.last().map_or(0, |last| last.received_bytes),
     };
     moments.push(Moment::of(end, &sites.link, statuses.as_ref()));
+    moments.iter_mut().for_each(|moment| *moment = moment.since(&base));
     let parts = Parts { seen: &traffic.seen, moments: &moments, is_protected: pair.is_some() };
     let by_phase = parts.by_phase(&traffic.began_us);
     let mut figures = parts.figures(job.cell, &traffic.began_us, &by_phase);
     if let Some(statuses) = &statuses {
         figures.extend(costs(
-            statuses,
+            [0, 1].map(|side| packets(statuses)[side] - packets_before[side]),
             [after.1[0] - before.1[0], after.1[1] - before.1[1]],
             job.cell.seconds,
         ));
@@ -139,6 +146,20 @@ fn start(job: &Job<'_>, variant: &Variant, sites: &TwoSites) -> anyhow::Result<G
     };
     GatewayPair::start_with_code(job.program, &ends, &Setting::default(), code)
         .context("starting the gateways")
+}
+
+/// Lets traffic pass that is not measured, with the first loss of the course.
+fn learn(job: &Job<'_>, sites: &TwoSites) -> anyhow::Result<()> {
+    let Cell { learn, workload, link, .. } = job.cell;
+    if *learn > 0.0 {
+        let time = Duration::from_secs_f64(*learn);
+        let mut watch =
+            |_| if job.interrupt.is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let seen = workload.carry(sites, link.rate_bps, time, &mut watch);
+        job.interrupt.check()?;
+        seen?;
+    }
+    Ok(())
 }
 
 fn cpu_s(pids: &[u32]) -> anyhow::Result<Vec<f64>> {
@@ -296,15 +317,15 @@ fn reaction_us(losses_us: &[u64], from_us: u64, to_us: u64) -> u64 {
     last_us - from_us
 }
 
+/// Returns the number of packets in both directions at both gateways.
+fn packets(statuses: &[Status; 2]) -> [u64; 2] {
+    let of = |peer: &PeerStatus| peer.egress.source_packets + peer.ingress.source_packets;
+    [0, 1].map(|side| statuses[side].peers.first().map_or(0, of))
+}
+
 /// Returns the processor time of both gateways.
-fn costs(statuses: &[Status; 2], used_s: [f64; 2], seconds: f64) -> Figures {
-    let per_packet = |side: usize| {
-        let packets = statuses[side]
-            .peers
-            .first()
-            .map_or(0, |peer| peer.egress.source_packets + peer.ingress.source_packets);
-        used_s[side] * 1e9 / packets.max(1) as f64
-    };
+fn costs(packets: [u64; 2], used_s: [f64; 2], seconds: f64) -> Figures {
+    let per_packet = |side: usize| used_s[side] * 1e9 / packets[side].max(1) as f64;
     Figures::from([
         (Figure::EgressCost, per_packet(0)),
         (Figure::IngressCost, per_packet(1)),
