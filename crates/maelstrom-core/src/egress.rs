@@ -141,7 +141,9 @@ impl Egress {
         let before = self.auto_rate();
         let shortest_us = rtt_us.unwrap_or(0);
         self.quiet.set_rtt(shortest_us);
-        if let Some(loss) = self.sender.loss.on_report(now_us, shortest_us, report.loss.repairs) {
+        let elapsed_us = report.echo.map_or(shortest_us, |echo| echo.sent.until_us(now_us));
+        let sent_us = now_us.saturating_sub(elapsed_us);
+        if let Some(loss) = self.sender.loss.on_report(sent_us, report.loss.repairs) {
             self.repair_loss = loss;
             self.adapt_to_missing_repairs();
             self.auto.iter_mut().for_each(|auto| auto.set_repair_loss(loss));

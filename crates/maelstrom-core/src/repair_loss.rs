@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 /// Number of times at which the repairs sent are remembered.
-const TIMES: usize = 1_024;
+const TIMES: usize = 2_048;
 /// Shortest interval between them: reports leave at any time, and a coarse interval looks like a loss.
-const INTERVAL_US: u64 = 2_000;
+const INTERVAL_US: u64 = 1_000;
 /// Number of repairs of one sample.
 const SAMPLE: u64 = 32;
 /// Weight of the latest sample in the average.
@@ -62,18 +62,21 @@ impl RepairLoss {
         self.history.push_back((now_us, self.sent));
     }
 
-    /// Takes the number of repairs of this session that had arrived when a report left; returns the average
-    /// share of repairs lost if there is a new sample.
-    pub(crate) fn on_report(&mut self, now_us: u64, rtt_us: u64, arrived: u64) -> Option<f64> {
-        // The report counts the repairs that left a round trip ago.
-        let then_us = now_us.saturating_sub(rtt_us);
-        let &(_, sent) = self.history.iter().rev().find(|&&(at_us, _)| at_us <= then_us)?;
+    /// Takes the number of repairs of this session that had arrived when a report left, and the time at which
+    /// the latest datagram was sent that had arrived then; returns the average share of repairs lost if there
+    /// is a new sample.
+    ///
+    /// Repairs sent later were in flight. A time that follows from the round trip would not do: while a queue
+    /// fills, more repairs are in flight than usual, and would look lost.
+    pub(crate) fn on_report(&mut self, sent_us: u64, arrived: u64) -> Option<f64> {
+        let &(_, sent) = self.history.iter().rev().find(|&&(at_us, _)| at_us <= sent_us)?;
         let sample = sent.checked_sub(self.begin.0).filter(|&sample| sample >= SAMPLE)?;
-        let there = arrived.saturating_sub(self.begin.1).min(sample);
+        let there = arrived.saturating_sub(self.begin.1);
         self.begin = (sent, arrived);
-        let loss = 1.0 - there as f64 / sample as f64;
+        // Repairs that one sample misses are in the next one, whose loss is below 0 then.
+        let loss = 1.0 - (there as f64 / sample as f64).min(2.0);
         self.average += (loss - self.average) * LATEST;
-        Some(self.average)
+        Some(self.average.max(0.0))
     }
 }
 
@@ -97,7 +100,8 @@ mod tests {
             } else {
                 5
             };
-            stated.extend(loss.on_report(now_us, 400_000, arrived).map(|loss| (tick, loss)));
+            let sent_us = now_us.saturating_sub(400_000);
+            stated.extend(loss.on_report(sent_us, arrived).map(|loss| (tick, loss)));
         }
         assert!(stated.iter().all(|&(tick, loss)| tick >= 100 || loss < 0.2), "{stated:?}");
         let (_, last) = stated[stated.len() - 1];
@@ -115,9 +119,29 @@ mod tests {
                 loss.on_tick(now_us);
             }
             if sent % 100 == sent / 100 * 37 % 60 {
-                stated.extend(loss.on_report(now_us, 0, sent));
+                stated.extend(loss.on_report(now_us, sent));
             }
         }
         assert!(stated.len() > 20 && stated.iter().all(|&loss| loss < 0.05), "{stated:?}");
+    }
+
+    #[test]
+    fn repairs_that_wait_in_a_queue_do_not_count_as_lost() {
+        let (mut loss, mut stated) = (RepairLoss::default(), Vec::new());
+        // Four repairs each millisecond. The queue grows by 100 ms within 100 ms, and ebbs again.
+        let delay_us = |at_us: u64| 50_000 + if at_us % 400_000 < 200_000 { at_us % 400_000 / 2 } else { 0 };
+        let (mut sent, mut arrived) = (Vec::new(), 0);
+        for ms in 0..4_000_u64 {
+            let now_us = 1_000 * ms;
+            (0..4).for_each(|_| loss.on_sent(now_us));
+            sent.push(now_us + delay_us(now_us));
+            if ms % 10 == 0 {
+                // The report is there at once.
+                arrived = sent.iter().take_while(|&&there_us| there_us <= now_us).count().max(arrived);
+                let latest_us = (arrived as u64).saturating_sub(1) * 1_000;
+                stated.extend(loss.on_report(latest_us, 4 * arrived as u64));
+            }
+        }
+        assert!(stated.len() > 50 && stated.iter().all(|&loss| loss < 0.1), "{stated:?}");
     }
 }

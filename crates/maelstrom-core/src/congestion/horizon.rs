@@ -12,7 +12,7 @@ const QUEUE_MIN_US: u64 = 1_000;
 const RUNS_MIN: f64 = 6.0;
 /// Smallest logarithm of the likelihood ratio by which losses of the same moment depend on the delay. A link
 /// that is bad for some seconds loses packets at the delays of these seconds.
-const SURPRISE_MIN: f64 = 3.0;
+const SURPRISE_MIN: f64 = 6.0;
 /// Number of packets below it.
 const PACKETS_MIN: f64 = 200.0;
 /// Number of losses of a long run.
