@@ -234,17 +234,17 @@ fn delays(out: &mut Exposition, peers: &[(&str, &PeerStatus)]) {
     let help = "Delay of recovered packets behind their neighbours in the stream.";
     let mut family = out.family("undrop_gateway_recovery_delay_seconds", Kind::Histogram, help);
     for (label, peer) in peers {
-        let (mut up_to, mut sum, mut low_us) = (0, 0.0, 0);
+        let (mut up_to, mut sum_us, mut low_us) = (0, 0, 0);
         let mut buckets = Vec::new();
         for range in &peer.ingress.recovery_delays {
             up_to += range.count;
             let high_us = range.to_us.unwrap_or(low_us);
             // The middle of the range stands for all its delays.
-            sum += range.count as f64 * (low_us + high_us) as f64 / 2e6;
+            sum_us += u128::from(range.count) * u128::from(low_us.midpoint(high_us));
             low_us = high_us;
             buckets.extend(range.to_us.map(|us| (us as f64 / 1e6, up_to)));
         }
-        family.histogram(&[("peer", label)], &buckets, up_to, sum);
+        family.histogram(&[("peer", label)], &buckets, up_to, sum_us as f64 / 1e6);
     }
 }
 
@@ -266,6 +266,7 @@ mod tests {
         let ingress = IngressStatus {
             loss: loss.clone(),
             withheld: Counts::from([("unseen_flow".to_owned(), 3)]),
+            refused_injections: Counts::from([("stalled".to_owned(), 2)]),
             recovery_delays: delays.map(|(to_us, count)| DelayRangeStatus { to_us, count }).to_vec(),
             ..IngressStatus::default()
         };
