@@ -95,8 +95,9 @@ pub(crate) unsafe fn store(event: &Event, received: *mut ricochet_received) {
         Event::Message(message) => message.key().unwrap_or_default(),
         _ => &[],
     };
-    // SAFETY: as this function, and a key is no longer than its field. Texts and key are the last fields, of
-    // which only the used part is written, since this is done for each message.
+    // SAFETY: the caller ensures what this function requires. A key is at most as long as its field. Texts
+    // and key are the last fields, of which only the used part is written, since this is done for each
+    // message.
     unsafe {
         (&raw mut (*received).event).write(kind);
         (&raw mut (*received).sender).write(sender);

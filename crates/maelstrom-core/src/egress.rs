@@ -201,8 +201,7 @@ impl Egress {
         Plan { is_thin: self.thinning.is_on(), ..plan }
     }
 
-    /// Whether the egress would thin its protection, as far as it knows. An operator who has stated a rate
-    /// for a class gets it in any case.
+    /// Whether the controller asks to thin protection, and no class has a rate that the operator states.
     pub(crate) fn wants_thin(&self, now_us: u64) -> bool {
         self.decision().is_some_and(|decision| decision.is_thin) && now_us >= self.rated_until_us
     }

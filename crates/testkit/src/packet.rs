@@ -44,7 +44,7 @@ pub fn udp6(source: Ipv6Addr, destination: Ipv6Addr, payload: &[u8]) -> Vec<u8> 
 }
 
 /// RFC 1071 over a header whose checksum field is zero.
-fn internet_checksum(header: &[u8]) -> u16 {
+pub fn internet_checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     !((sum & 0xffff) + (sum >> 16)) as u16
 }

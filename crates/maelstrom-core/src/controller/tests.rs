@@ -183,6 +183,19 @@ fn losses_that_the_operator_allows_are_no_sign_of_useless_repairs() {
 }
 
 #[test]
+fn losses_of_a_full_queue_are_no_sign_of_useless_repairs() {
+    let mut link = Link::new(Targets::default());
+    link.is_congested = true;
+    let before = link.seconds(3, 25, 1, 10);
+    assert!(before.rate > LADDER[0], "{before}");
+    link.is_left = true;
+    for tenth in 0..20 {
+        let decision = link.tenth(3, 1, 0);
+        assert_ne!(decision.limit, Limit::Useless, "after {tenth} tenths: {decision}");
+    }
+}
+
+#[test]
 fn losses_that_are_left_at_the_lowest_rate_do_not_keep_it_from_rising() {
     let mut link = Link::new(Targets::default());
     link.seconds(2, 0, 0, 0);

@@ -7,7 +7,7 @@ use crate::pair::{A, B, Pair, coin, config};
 use crate::path::{has, packet, prove};
 use maelstrom_core::Finding;
 use maelstrom_core::counters::Withheld;
-use testkit::packet::udp4;
+use testkit::packet::{internet_checksum, udp4};
 
 fn up(loss: f64) -> Pair {
     let mut pair = Pair::up([config(A), config(B)]);
@@ -55,13 +55,16 @@ fn a_host_that_sends_each_datagram_twice_does_not_end_recovery() {
     assert!(twice <= 3, "{twice} count as delivered twice");
 }
 
-/// Nothing of a flow whose packets come by a slower link is recovered in the end. Others are not affected.
-#[test]
-fn a_slow_flow_is_left_alone() {
-    let mut pair = up(0.01);
-    let (mut lose, mut slow, mut road) = (coin(41, 0.01), coin(43, 0.02), VecDeque::new());
-    let mut lost = 0;
-    for n in 0..40_000u32 {
+/// Sends packets of four flows, of which some of the first flow's arrive by a slower link. Returns the number
+/// of packets of the others that were lost.
+fn four_flows(
+    pair: &mut Pair,
+    packets: u32,
+    mut lose: impl FnMut() -> bool,
+    mut slow: impl FnMut() -> bool,
+) -> usize {
+    let (mut road, mut lost) = (VecDeque::new(), 0);
+    for n in 0..packets {
         let (bytes, is_lost) = (packet((n % 4) as u16, n), lose());
         if n % 4 == 0 && slow() {
             pair.leave(A, &bytes);
@@ -75,7 +78,15 @@ fn a_slow_flow_is_left_alone() {
         }
         pair.advance(1_000);
     }
-    finish(&mut pair);
+    finish(pair);
+    lost
+}
+
+/// Nothing of a flow whose packets come by a slower link is recovered in the end. Others are not affected.
+#[test]
+fn a_slow_flow_is_left_alone() {
+    let mut pair = up(0.01);
+    let lost = four_flows(&mut pair, 40_000, coin(41, 0.01), coin(43, 0.02));
     assert!(pair.status(B, |peer| peer.ingress.after_recovery) <= 20);
     let others = pair.recovered[B].iter().filter(|bytes| flow(bytes) > 0).count();
     assert!(10 * others >= 9 * lost, "{others} of {lost}");
@@ -149,23 +160,7 @@ fn equal_heartbeats_are_not_told_as_delivered_twice() {
 #[test]
 fn many_late_packets_of_one_flow_do_not_end_the_recovery_of_the_others() {
     let mut pair = up(0.002);
-    let (mut lose, mut slow, mut road) = (coin(51, 0.002), coin(53, 0.2), VecDeque::new());
-    let mut lost = 0;
-    for n in 0..24_000u32 {
-        let (bytes, is_lost) = (packet((n % 4) as u16, n), lose());
-        if n % 4 == 0 && slow() {
-            pair.leave(A, &bytes);
-            road.push_back((pair.now_us + 80_000, bytes));
-        } else {
-            lost += usize::from(n % 4 > 0 && is_lost);
-            pair.send(A, &bytes, is_lost);
-        }
-        while let Some((_, bytes)) = road.pop_front_if(|&mut (due_us, _)| due_us <= pair.now_us) {
-            pair.arrive(B, &bytes);
-        }
-        pair.advance(1_000);
-    }
-    finish(&mut pair);
+    let lost = four_flows(&mut pair, 24_000, coin(51, 0.002), coin(53, 0.2));
     let others = pair.recovered[B].iter().filter(|bytes| flow(bytes) > 0).count();
     assert!(lost > 20 && 10 * others >= 9 * lost, "{others} of {lost}");
     let findings = pair.status(B, |peer| peer.findings);
@@ -189,4 +184,63 @@ fn a_detour_of_equal_packets_is_told() {
     assert!(has(&pair, Finding::PartlyElsewhere));
     let twice = pair.recovered[B].len();
     assert!(twice <= 40, "{twice}");
+}
+
+/// The flow that begins has the link to itself, and all losses of the link are its own.
+#[test]
+fn a_flow_that_begins_when_another_ends_is_not_taken_for_a_lossy_one() {
+    for seed in 0..5 {
+        let (mut pair, mut lose, mut n) = (up(0.0), coin(2 * seed, 0.01), 0);
+        pair.lose_datagram = Box::new(coin(2 * seed + 1, 0.01));
+        for (flow, packets) in [(1, 40_000), (2, 8_000)] {
+            for _ in 0..packets {
+                n += 1;
+                pair.send(A, &packet(flow, n), lose());
+                pair.advance(50);
+            }
+            pair.advance(400_000);
+        }
+        let withheld = pair.status(B, |peer| peer.withheld.count(Withheld::LossyFlow));
+        assert_eq!(withheld, 0, "seed {seed}");
+    }
+}
+
+/// A segment of which a later one has arrived with a newer timestamp would be discarded by its receiver.
+#[test]
+fn a_recovered_tcp_segment_has_the_newest_timestamp_of_its_connection() {
+    let mut pair = up(0.0);
+    let segment = |n: u32| {
+        let mut bytes = packet(7, n);
+        let options = [&[1, 1, 8, 10][..], &(5_000 + n).to_be_bytes(), &[0; 4]].concat();
+        let mut tcp =
+            [&bytes[20..24], &n.to_be_bytes(), &[0; 4], &[0x80, 0x10, 1, 0, 0, 0, 0, 0], &options].concat();
+        tcp.extend_from_slice(&[7; 600]);
+        bytes.truncate(20);
+        bytes[9] = 6;
+        let total = (20 + tcp.len()) as u16;
+        bytes[2..4].copy_from_slice(&total.to_be_bytes());
+        bytes[10..12].fill(0);
+        let sum = internet_checksum(&bytes);
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        bytes.extend(tcp);
+        bytes
+    };
+    let timestamp = |bytes: &[u8]| u32::from_be_bytes(bytes[44..48].try_into().unwrap());
+    for n in 0..400 {
+        pair.send(A, &segment(n), n % 37 == 36);
+        pair.advance(100);
+    }
+    finish(&mut pair);
+    let mut raised = 0;
+    assert_eq!(pair.recovered[B].len(), 10);
+    for bytes in &pair.recovered[B] {
+        let number = u32::from_be_bytes(bytes[24..28].try_into().unwrap());
+        let original = segment(number);
+        assert!((timestamp(&original)..5_400).contains(&timestamp(bytes)));
+        raised += u64::from(timestamp(bytes) > timestamp(&original));
+        assert_eq!((&bytes[..36], &bytes[48..]), (&original[..36], &original[48..]));
+    }
+    // Of eight packets in a repair, seven have a later one behind them that has arrived.
+    assert!(raised >= 5, "{raised}");
+    assert_eq!(pair.status(B, |peer| peer.ingress.raised_timestamps), raised);
 }

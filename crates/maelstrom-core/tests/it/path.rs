@@ -198,27 +198,6 @@ fn real_losses_are_recovered_as_if_the_path_were_trusted() {
     }
 }
 
-/// The flow that begins has the link to itself, and all losses of the link are its own.
-#[test]
-fn a_flow_that_begins_when_another_ends_is_not_taken_for_a_lossy_one() {
-    for seed in 0..5 {
-        let mut pair = pair();
-        prove(&mut pair, 100);
-        let (mut lose, mut n) = (coin(2 * seed, 0.01), 0);
-        pair.lose_datagram = Box::new(coin(2 * seed + 1, 0.01));
-        for (flow, packets) in [(1, 40_000), (2, 8_000)] {
-            for _ in 0..packets {
-                n += 1;
-                pair.send(A, &packet(flow, n), lose());
-                pair.advance(50);
-            }
-            pair.advance(400_000);
-        }
-        let withheld = pair.status(B, |peer| peer.withheld.count(Withheld::LossyFlow));
-        assert_eq!(withheld, 0, "seed {seed}");
-    }
-}
-
 /// Each packet is a flow of its own, such as a DNS query.
 #[test]
 fn losses_of_flows_of_one_packet_are_recovered_unless_they_take_a_detour() {

@@ -4,7 +4,7 @@ use ricochet_core::message::Origin;
 use ricochet_core::wire::{Ask, History, HistoryBody, HistoryRequest, Kind};
 use ricochet_core::{GroupId, HistoryConfig, HistoryNews, NodeConfig, NodeId, Wish};
 
-use crate::common::net::{Net, NetworkConditions};
+use crate::common::net::Net;
 use crate::common::written;
 
 const GROUP: GroupId = GroupId(7);
@@ -12,15 +12,10 @@ const KEPT: HistoryConfig = HistoryConfig { group_bytes: 4 << 20, bytes: 16 << 2
 
 /// A net whose first nodes are in the group; the others may join.
 fn net(members: usize, others: usize, loss: f64, seed: u64, history: HistoryConfig) -> Net {
-    let grouping: Vec<Vec<GroupId>> =
-        (0..members + others).map(|at| if at < members { vec![GROUP] } else { Vec::new() }).collect();
-    let conditions = NetworkConditions {
-        data_loss: loss,
-        other_loss: loss,
-        jitter_us: 100,
-        ..NetworkConditions::default()
-    };
-    Net::new(&grouping, 3, conditions, seed, |config| NodeConfig { history, ..NodeConfig::prompt(config.id) })
+    Net::joinable(GROUP, [members, others], loss, seed, |config| NodeConfig {
+        history,
+        ..NodeConfig::prompt(config.id)
+    })
 }
 
 /// Node `from` sends messages, one in each interval.

@@ -7,7 +7,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::wire::Envelope;
 use ricochet_core::{GroupId, HistoryConfig, HistoryNews, KeyedConfig, NodeConfig, NodeId, Wish};
 
-use crate::common::net::{Net, NetworkConditions};
+use crate::common::net::Net;
 
 const GROUP: GroupId = GroupId(7);
 const HISTORY: HistoryConfig = HistoryConfig { group_bytes: 4 << 20, bytes: 16 << 20, age_us: 600_000_000 };
@@ -17,15 +17,7 @@ const SECOND_US: u64 = 1_000_000;
 /// A net of which the first nodes are in the group; the others may join. The members do not know what was
 /// before them, unless they have joined as the others do.
 fn net(members: usize, others: usize, loss: f64, seed: u64, keyed: KeyedConfig) -> Net {
-    let grouping: Vec<Vec<GroupId>> =
-        (0..members + others).map(|at| if at < members { vec![GROUP] } else { Vec::new() }).collect();
-    let conditions = NetworkConditions {
-        data_loss: loss,
-        other_loss: loss,
-        jitter_us: 100,
-        ..NetworkConditions::default()
-    };
-    Net::new(&grouping, 3, conditions, seed, |config| NodeConfig {
+    Net::joinable(GROUP, [members, others], loss, seed, |config| NodeConfig {
         history: HISTORY,
         keyed,
         ..NodeConfig::prompt(config.id)

@@ -1,12 +1,11 @@
 //! `undrop multicast metrics`: the metrics of a running node, for Prometheus.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use daemon::openmetrics::{Exposition, Kind};
 use ricochet::status::{GroupStatus, ReceptionStatus, Status};
 
-use super::status::{ask, control};
+use super::status::{Socket, ask};
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -19,16 +18,12 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The node's control socket [default: /run/undrop/node.sock]
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
-    control: Option<PathBuf>,
-    /// Take the control socket from this configuration
-    #[arg(long, short, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    socket: Socket,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let status = ask(&control(args.control.as_deref(), args.config.as_deref())?)?;
+    let status = ask(&args.socket.path()?)?;
     output::line(render(&status).trim_end())?;
     Ok(ExitCode::SUCCESS)
 }

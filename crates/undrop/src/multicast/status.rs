@@ -29,19 +29,15 @@ const SHOWN_MAX: usize = 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The node's control socket [default: /run/undrop/node.sock]
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
-    control: Option<PathBuf>,
-    /// Take the control socket from this configuration
-    #[arg(long, short, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    socket: Socket,
     /// Print the node's answer as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let status = ask(&control(args.control.as_deref(), args.config.as_deref())?)?;
+    let status = ask(&args.socket.path()?)?;
     output::line(&if args.json { serde_json::to_string_pretty(&status)? } else { text(&status) })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -54,16 +50,29 @@ pub(super) fn ask(control: &Path) -> anyhow::Result<Status> {
     )
 }
 
-/// The control socket that a command line names, or the default.
-pub(super) fn control(control: Option<&Path>, config: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let Some(file) = config else {
-        return Ok(control.unwrap_or(Path::new(CONTROL_DEFAULT)).to_owned());
-    };
-    config::load(file)?
-        .node
-        .control
-        .with_context(|| format!("expected `node.control` in {}, saw none", file.display()))
-        .advise("set it, or give `--control PATH`")
+/// The control socket of a running node, as a command line states it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Socket {
+    /// The node's control socket [default: /run/undrop/node.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    control: Option<PathBuf>,
+    /// Take the control socket from this configuration
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Socket {
+    /// The stated socket, that of the stated configuration, or the usual one.
+    pub(super) fn path(&self) -> anyhow::Result<PathBuf> {
+        let Some(file) = &self.config else {
+            return Ok(self.control.clone().unwrap_or_else(|| CONTROL_DEFAULT.into()));
+        };
+        config::load(file)?
+            .node
+            .control
+            .with_context(|| format!("expected `node.control` in {}, saw none", file.display()))
+            .advise("set it, or give `--control PATH`")
+    }
 }
 
 fn text(status: &Status) -> String {

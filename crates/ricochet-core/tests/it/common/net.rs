@@ -171,6 +171,25 @@ pub(crate) struct Net {
 pub(crate) type Tamper = Box<dyn FnMut(usize, &mut [u8])>;
 
 impl Net {
+    /// A net that loses datagrams of all kinds, and whose first nodes are in the group; the others may join.
+    pub(crate) fn joinable(
+        group: GroupId,
+        [members, others]: [usize; 2],
+        loss: f64,
+        seed: u64,
+        configure: impl Fn(NodeConfig) -> NodeConfig,
+    ) -> Self {
+        let of_node = |at| if at < members { vec![group] } else { Vec::new() };
+        let grouping: Vec<Vec<GroupId>> = (0..members + others).map(of_node).collect();
+        let conditions = NetworkConditions {
+            data_loss: loss,
+            other_loss: loss,
+            jitter_us: 100,
+            ..NetworkConditions::default()
+        };
+        Self::new(&grouping, 3, conditions, seed, configure)
+    }
+
     pub(crate) fn new(
         grouping: &[Vec<GroupId>],
         c: u8,
