@@ -1,6 +1,7 @@
 //! Developer tasks. `cargo xtask test` is the gate that both people and CI run.
 
 mod assure;
+mod dist;
 mod gate;
 mod habits;
 mod lanes;
@@ -9,6 +10,7 @@ mod process;
 mod programs;
 mod python;
 mod release;
+mod schema;
 mod style;
 mod tally;
 mod transcript;
@@ -33,8 +35,12 @@ Usage: cargo xtask TASK
   assure [STEP] interleavings, memory, native, fuzzing, coverage, advisories, mutants: hours of search for faults that tests miss;
                 without a name, all steps; `assure mutants -- ARGS` passes arguments on to cargo-mutants
   style         the style rules alone; --record makes the present counts of writing habits the new limits
+  schema        the JSON Schema files in docs/schema; --write writes them from the types in the source
   python        the tests of the Python module alone
   c             the tests of the C library alone: examples in C, C++ and Go
+  dist          a release in target/dist: static programs, packages, an image, a bill of materials, checksums; --target TRIPLE
+                builds for one processor, --twice compares with a second build, --test installs the package in two fresh systems and
+                protects traffic between them
   demo ARGS     build with optimisation and run `undrop-lab demo ARGS`
   figures ARGS  build with optimisation and run `undrop-lab figures ARGS`: the papers' figures, simulated and measured
   bench ARGS    build with optimisation and run `undrop-lab bench ARGS`: links, tcp, udp, speed, overload, stall, soak or multicast
@@ -48,8 +54,10 @@ fn main() -> ExitCode {
         "test" => flag(&rest, "--quick").and_then(|is_quick| gate::run(Extent::of(is_quick))).map(code),
         "style" => flag(&rest, "--record").and_then(style::run).map(code),
         "assure" => assure::run(&rest).map(code),
+        "schema" => flag(&rest, "--write").and_then(schema::run).map(code),
         "python" => none(&rest).and_then(|()| alone(python::test)).map(code),
         "c" => none(&rest).and_then(|()| alone(native::test)).map(code),
+        "dist" => dist::run(&rest).map(code),
         "demo" | "figures" | "bench" => release::lab(&task, &rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -13,7 +13,7 @@ use crate::process::cargo;
 const LABORATORY: [&str; 6] = ["figures", "netlab", "sim", "simnet", "stage", "undrop-lab"];
 
 /// Members that are neither.
-const TOOLS: [&str; 2] = ["testkit", "xtask"];
+const TOOLS: [&str; 3] = ["manual", "testkit", "xtask"];
 
 /// Crates of the laboratory that stay pure, with what they must never reach.
 const PURE: [&str; 2] = ["simnet", "sim"];

@@ -5,16 +5,21 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyRuntimeWarning, PyTimeoutError, PyValueError};
 use ricochet::{JoinError, RequestError, SendError};
 
-create_exception!(ricochet, RicochetError, PyException, "An error that is not caused by a wrong argument.");
 create_exception!(
-    ricochet,
+    undrop.multicast,
+    RicochetError,
+    PyException,
+    "An error that is not caused by a wrong argument."
+);
+create_exception!(
+    undrop.multicast,
     Closed,
     RicochetError,
     "The node or subscription is closed, and all queued messages have been received."
 );
 
 create_exception!(
-    ricochet,
+    undrop.multicast,
     LossWarning,
     PyRuntimeWarning,
     "Messages are lost, or were dropped because the program reads too slowly."

@@ -1,7 +1,7 @@
-//! Ricochet for Python: the classes of `import ricochet`, a thin layer over the library of the same name.
+//! Ricochet for Python: the classes of `undrop.multicast`, a thin layer over the library `ricochet`.
 //!
 //! Methods that wait let other Python threads run, and check for signals ten times a second. The support for
-//! `async` is written in Python, in `python/ricochet/_events.py`.
+//! `async` is written in Python, in `python/undrop/multicast/_events.py`.
 
 mod error;
 mod node;
@@ -21,6 +21,7 @@ fn _ricochet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<received::MemberNews>()?;
     module.add_class::<received::GroupNews>()?;
     module.add_class::<received::OrderChange>()?;
+    module.add_class::<received::RegistryNews>()?;
     module.add("RicochetError", module.py().get_type::<error::RicochetError>())?;
     module.add("Closed", module.py().get_type::<error::Closed>())?;
     module.add("LossWarning", module.py().get_type::<error::LossWarning>())?;

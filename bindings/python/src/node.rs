@@ -15,7 +15,7 @@ use crate::received::Message;
 use crate::subscription::{SIGNAL_CHECK, Subscription, now, seconds};
 
 /// A node of a cluster: joins groups, and sends to any group. Use it in a `with` statement, or close it.
-#[pyclass(module = "ricochet", frozen)]
+#[pyclass(module = "undrop.multicast", frozen)]
 pub(crate) struct Node {
     inner: Mutex<Option<Arc<ricochet::Node>>>,
 }
@@ -310,7 +310,7 @@ impl Node {
 }
 
 /// A handle that sends to one group.
-#[pyclass(module = "ricochet", frozen)]
+#[pyclass(module = "undrop.multicast", frozen)]
 pub(crate) struct Sender(ricochet::Sender);
 
 #[pymethods]

@@ -7,7 +7,7 @@ use pyo3::types::PyBytes;
 use ricochet::{GroupChange, HistoryNews, MemberChange, OrderNews};
 
 /// A message of a group.
-#[pyclass(module = "ricochet", frozen)]
+#[pyclass(module = "undrop.multicast", frozen)]
 pub(crate) struct Message(ricochet::Message);
 
 impl From<ricochet::Message> for Message {
@@ -129,7 +129,7 @@ impl Message {
 }
 
 /// A report of messages that will not arrive.
-#[pyclass(module = "ricochet", frozen)]
+#[pyclass(module = "undrop.multicast", frozen)]
 pub(crate) struct Lost(ricochet::Lost);
 
 impl From<ricochet::Lost> for Lost {
@@ -183,7 +183,7 @@ impl Lost {
 }
 
 /// News about a member of a group: it joined, left or failed.
-#[pyclass(module = "ricochet", frozen)]
+#[pyclass(module = "undrop.multicast", frozen)]
 pub(crate) struct MemberNews(ricochet::MemberNews);
 
 impl From<ricochet::MemberNews> for MemberNews {
@@ -234,7 +234,7 @@ impl MemberNews {
 }
 
 /// News about a group whose name matches a pattern of a subscription.
-#[pyclass(module = "ricochet", frozen)]
+#[pyclass(module = "undrop.multicast", frozen)]
 pub(crate) struct GroupNews(ricochet::GroupNews);
 
 impl From<ricochet::GroupNews> for GroupNews {
@@ -272,7 +272,7 @@ impl GroupNews {
 }
 
 /// News about the messages from before a subscription: they begin, or end.
-#[pyclass(module = "ricochet", frozen)]
+#[pyclass(module = "undrop.multicast", frozen)]
 pub(crate) struct History(ricochet::History);
 
 impl From<ricochet::History> for History {
@@ -328,7 +328,7 @@ impl History {
 }
 
 /// News about the total order of a group.
-#[pyclass(module = "ricochet", frozen)]
+#[pyclass(module = "undrop.multicast", frozen)]
 pub(crate) struct OrderChange(ricochet::OrderChange);
 
 impl From<ricochet::OrderChange> for OrderChange {
@@ -378,5 +378,34 @@ impl OrderChange {
 
     fn __repr__(&self) -> String {
         format!("OrderChange(group={:?}, kind={:?})", self.group(), self.kind())
+    }
+}
+
+/// News about the registry that the members come from, for subscriptions that want to know the members.
+#[pyclass(module = "undrop.multicast", frozen)]
+pub(crate) struct RegistryNews(ricochet::RegistryNews);
+
+impl From<ricochet::RegistryNews> for RegistryNews {
+    fn from(news: ricochet::RegistryNews) -> Self {
+        Self(news)
+    }
+}
+
+#[pymethods]
+impl RegistryNews {
+    /// "etcd" or "Kubernetes".
+    #[getter]
+    fn kind(&self) -> &str {
+        self.0.kind()
+    }
+
+    /// Why the registry cannot be reached; None if it is reached again.
+    #[getter]
+    fn error(&self) -> Option<&str> {
+        self.0.error()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("RegistryNews(kind={:?}, error={:?})", self.kind(), self.error())
     }
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use ricochet::{Event, RecvTimeoutError, TryRecvError};
 
 use crate::error;
-use crate::received::{GroupNews, History, Lost, MemberNews, Message, OrderChange};
+use crate::received::{GroupNews, History, Lost, MemberNews, Message, OrderChange, RegistryNews};
 
 /// Interval at which a wait is interrupted to check for signals.
 pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
@@ -17,7 +17,7 @@ pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 /// A bounded queue of the messages of one or more groups.
 ///
 /// Iteration yields messages until the node is closed. `async for` does the same in an event loop.
-#[pyclass(module = "ricochet", frozen)]
+#[pyclass(module = "undrop.multicast", frozen)]
 pub(crate) struct Subscription(ricochet::Subscription);
 
 impl Subscription {
@@ -56,9 +56,11 @@ impl Subscription {
         loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             match self.wait_for_event(py, left)? {
-                Some(Event::Message(message)) => return Ok(message.into()),
-                Some(Event::Lost(lost)) => warn(py, &lost)?,
-                Some(Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_)) => {}
+                Some(event) => {
+                    if let Some(message) = message(py, event)? {
+                        return Ok(message);
+                    }
+                }
                 None => return Err(PyTimeoutError::new_err("no message came in time")),
             }
         }
@@ -78,9 +80,11 @@ impl Subscription {
     fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         loop {
             match self.0.try_recv_event() {
-                Ok(Event::Message(message)) => return Ok(Some(message.into())),
-                Ok(Event::Lost(lost)) => warn(py, &lost)?,
-                Ok(Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_)) => {}
+                Ok(event) => {
+                    if let Some(message) = message(py, event)? {
+                        return Ok(Some(message));
+                    }
+                }
                 Err(TryRecvError::Empty) => return Ok(None),
                 Err(TryRecvError::Closed) => return Err(error::closed()),
                 Err(other) => return Err(error::other(other)),
@@ -178,6 +182,16 @@ impl Subscription {
     }
 }
 
+/// Returns the message of an event. Warns of lost ones, and passes over other news.
+fn message(py: Python<'_>, event: Event) -> PyResult<Option<Message>> {
+    match event {
+        Event::Message(message) => return Ok(Some(message.into())),
+        Event::Lost(lost) => warn(py, &lost)?,
+        Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) | Event::Registry(_) => {}
+    }
+    Ok(None)
+}
+
 /// Warns of messages that the program does not get, because it receives messages alone.
 fn warn(py: Python<'_>, lost: &ricochet::Lost) -> PyResult<()> {
     let (first, last) = (*lost.range().start(), *lost.range().end());
@@ -192,7 +206,7 @@ fn warn(py: Python<'_>, lost: &ricochet::Lost) -> PyResult<()> {
 
 /// Imports the part that is written in Python.
 fn events_module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    py.import("ricochet._events")
+    py.import("undrop.multicast._events")
 }
 
 fn to_python(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
@@ -203,6 +217,7 @@ fn to_python(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
         Event::Member(news) => Ok(Py::new(py, MemberNews::from(news))?.into_any()),
         Event::Group(news) => Ok(Py::new(py, GroupNews::from(news))?.into_any()),
         Event::Order(change) => Ok(Py::new(py, OrderChange::from(change))?.into_any()),
+        Event::Registry(news) => Ok(Py::new(py, RegistryNews::from(news))?.into_any()),
     }
 }
 

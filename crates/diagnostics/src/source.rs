@@ -73,6 +73,15 @@ impl Source {
         self.file.as_deref()
     }
 
+    /// The text that the first line with `key = "…"` gives to a key, for a file whose syntax is wrong.
+    pub fn text_by_line(&self, key: &str) -> Option<&str> {
+        self.text.lines().find_map(|line| {
+            let value = line.trim_start().strip_prefix(key)?.trim_start().strip_prefix('=')?.trim_start();
+            let quote = value.chars().next().filter(|quote| ['"', '\''].contains(quote))?;
+            value[1..].split(quote).next().filter(|text| !text.is_empty())
+        })
+    }
+
     /// Resolves a path that the file mentions: a relative one is relative to the file's directory.
     pub fn resolve(&self, path: &Path) -> PathBuf {
         self.file().and_then(Path::parent).unwrap_or(Path::new("")).join(path)

@@ -134,6 +134,8 @@ pub struct Names {
     covered: u64,
     /// Packets before this one have been named once, while names travel apart.
     first: u64,
+    /// Packets from this one on have a name in repairs since the newest packet, while names travel apart.
+    repeated: u64,
     /// Ring of the positions just behind the newest packet of each of the last repairs.
     ends: Box<[u64]>,
     repairs: usize,
@@ -163,6 +165,7 @@ impl Names {
             start: next,
             covered: next,
             first: next,
+            repeated: next,
             ends: vec![next; ends].into_boxed_slice(),
             repairs: 0,
             second: next,
@@ -210,6 +213,9 @@ impl Names {
     /// what is left over, if the new rate has room for copies at all. A shortened distance takes effect as
     /// spare room allows. Where every repair is full there is none, and third copies keep the longer
     /// distance.
+    ///
+    /// While names travel apart, repairs after the newest packet name the packets before it once more, each
+    /// those before the ones that the repair before it named. A lost datagram of names is thus made up for.
     pub fn next(&mut self, first: u64, last: u64) -> [Range<u64>; COPIES] {
         let [to_second, to_third] = self.distances;
         let len = self.ends.len();
@@ -223,6 +229,10 @@ impl Names {
             end(0).max(first).max(behind.saturating_sub(newest as u64))..behind
         };
         self.first = newest.end;
+        if self.is_apart && count(&newest) == 0 {
+            return self.repeat(first, last);
+        }
+        self.repeated = newest.start;
         // Equal lengths let repairs leave the host as one train. They must not exceed the planned length, to
         // fit the WAN. Only the first repair after the rate rises may name more: the packets that came at the
         // lower rate.
@@ -246,6 +256,15 @@ impl Names {
         self.repairs = (self.repairs + 1) % len;
         // An empty run must lie in the window too.
         [third, second, newest].map(|run| if count(&run) == 0 { last..last } else { run })
+    }
+
+    /// Names of a repair without new packets.
+    fn repeat(&mut self, first: u64, last: u64) -> [Range<u64>; COPIES] {
+        let end = if self.repeated > first { self.repeated.min(last + 1) } else { last + 1 };
+        self.repeated = end.saturating_sub(self.sizes.names as u64).max(first);
+        self.ends[self.repairs % self.ends.len()] = last + 1;
+        self.repairs = (self.repairs + 1) % self.ends.len();
+        [self.repeated..end, last..last, last..last]
     }
 
     /// Names all packets of a repair of the packets `first` to `last`, which must be few enough. Copies of
@@ -284,7 +303,7 @@ impl Names {
         (self.apart, self.covered) = (behind, behind);
         if names > self.apart_sizes.map_or(0, |[every, _]| every) {
             // Repairs have no room for all packets, so that these need no other first copy.
-            self.first = behind;
+            (self.first, self.repeated) = (behind, behind);
         }
         start.max(behind.saturating_sub(APART_MAX as u64))..behind
     }
@@ -431,6 +450,20 @@ mod tests {
         assert_eq!((names.next(0, 52)[2].clone(), names.owed_apart(52)), (21..45, Some(0..53)));
         assert_eq!((names.owed_apart(52), names.next_apart(179)), (None, None));
         assert_eq!(names.next_apart(180), Some(21..181));
+    }
+
+    #[test]
+    fn repairs_without_new_packets_repeat_names_that_only_one_datagram_had() {
+        let mut names = as_gateways(rate("1/40"), 512);
+        for last in (39..200).step_by(40) {
+            assert_eq!(count(&names.next(0, last)[2]), 24);
+        }
+        assert_eq!(names.owed_apart(199).map(|named| named.end), Some(200));
+        let repeated: Vec<_> = (0..4).map(|_| names.next(0, 199)[0].clone()).collect();
+        assert_eq!(repeated, [176..200, 152..176, 128..152, 104..128]);
+        // The window begins behind the packets that would be next.
+        assert_eq!(names.next(95, 199), [95..104, 199..199, 199..199]);
+        assert_eq!(names.next(95, 199)[0], 176..200);
     }
 
     #[test]

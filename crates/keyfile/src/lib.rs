@@ -193,7 +193,8 @@ pub enum KeyError {
         /// Effective user id of this process.
         expected: u32,
     },
-    /// The group or others may read or write the file.
+    /// Others may read the file or somebody but its owner may write it, or a group may read a file that does
+    /// not belong to root.
     #[error("expected a mode without access for group and others, such as 0600, saw {mode:04o}")]
     Mode {
         /// The permission bits seen.
@@ -226,7 +227,8 @@ pub enum KeyError {
 }
 
 /// Reads a key file: a regular file of one base64 line that belongs to root or to the user of this process,
-/// without access for group and others.
+/// without access for group and others. A group may read a file of root (mode 0640), which is how a service
+/// gets the keys that it must not replace.
 ///
 /// # Errors
 /// [`KeyError`].
@@ -234,8 +236,8 @@ pub fn read(path: &Path) -> Result<Secret, KeyError> {
     parse(text_of(&read_bytes(path, FILE_BYTES_MAX)?)?)
 }
 
-/// Reads a file of one or more keys, one in a line, without access for group and others. Blank lines and
-/// lines that begin with `#` are skipped.
+/// Reads a file of one or more keys, one in a line, with the owner and the mode that [`read`] expects. Blank
+/// lines and lines that begin with `#` are skipped.
 ///
 /// # Errors [`KeyError`].
 pub fn read_all(path: &Path) -> Result<Vec<Secret>, KeyError> {
@@ -266,10 +268,7 @@ fn read_bytes(path: &Path, bytes_max: u64) -> Result<Zeroizing<Vec<u8>>, KeyErro
     let mut file = open_regular(path)?;
     let metadata = file.metadata()?;
     check_owner(metadata.uid(), geteuid().as_raw())?;
-    let mode = metadata.permissions().mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return Err(KeyError::Mode { mode });
-    }
+    check_mode(metadata.permissions().mode() & 0o7777, metadata.uid())?;
     let mut bytes = Zeroizing::new(Vec::with_capacity(bytes_max as usize));
     (&mut file).take(bytes_max).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -296,6 +295,12 @@ fn open_regular(path: &Path) -> Result<File, KeyError> {
 
 fn check_owner(seen: u32, expected: u32) -> Result<(), KeyError> {
     if seen == expected || seen == 0 { Ok(()) } else { Err(KeyError::Owner { seen, expected }) }
+}
+
+/// Only root can let a group read a file of root, so that such a group is one that root has chosen.
+fn check_mode(mode: u32, owner: u32) -> Result<(), KeyError> {
+    let forbidden = if owner == 0 { 0o037 } else { 0o077 };
+    if mode & forbidden == 0 { Ok(()) } else { Err(KeyError::Mode { mode }) }
 }
 
 /// Forbids that the kernel writes the memory of this process, which holds keys, to a core file or pipes it to
@@ -497,8 +502,12 @@ mod tests {
         assert!(key.write_new(&good).is_err(), "an existing key is never overwritten");
         assert_eq!(read(&good).unwrap().bytes(), parse(key.as_str()).unwrap().bytes());
 
+        for mode in [0o604, 0o620, 0o660, 0o644] {
+            fs::set_permissions(&good, Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(read(&good), Err(KeyError::Mode { mode: seen }) if seen == mode), "{mode:o}");
+        }
         fs::set_permissions(&good, Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(read(&good), Err(KeyError::Mode { mode: 0o640 })));
+        assert_eq!(read(&good).is_ok(), geteuid().is_root(), "a group may read a file of root alone");
         fs::set_permissions(&good, Permissions::from_mode(0o600)).unwrap();
         fs::write(&good, b"\xff\xfe").unwrap();
         assert!(matches!(read(&good), Err(KeyError::Character { at: 1 })));
@@ -532,6 +541,16 @@ mod tests {
         std::os::unix::fs::symlink(&directory, &around).unwrap();
         assert!(read(&around.join("good.key")).is_ok());
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_group_may_read_a_file_of_root_and_nobody_may_write_one() {
+        for (mode, owner) in [(0o600, 0), (0o400, 7), (0o640, 0), (0o440, 0), (0o600, 7)] {
+            check_mode(mode, owner).unwrap();
+        }
+        for (mode, owner) in [(0o640, 7), (0o660, 0), (0o650, 0), (0o644, 0), (0o604, 0), (0o610, 7)] {
+            assert!(matches!(check_mode(mode, owner), Err(KeyError::Mode { mode: seen }) if seen == mode));
+        }
     }
 
     #[test]

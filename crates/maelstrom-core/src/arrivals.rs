@@ -266,16 +266,19 @@ impl Arrivals {
         (place, bound)
     }
 
-    /// Counts a place as missing; returns false if it is not, was counted, or may have expired on the way.
-    pub(crate) fn count_missing(&mut self, seq: Seq) -> bool {
-        let Place::Missing { name, fields, since_us, is_counted: false } = self.place(seq) else {
-            return false;
-        };
-        if self.hops.arriving(fields.ttl).is_none() {
-            return false;
+    /// Whether a place is missing and does not count yet; not if its packet may have expired on the way.
+    pub(crate) fn is_uncounted(&self, seq: Seq) -> bool {
+        match self.place(seq) {
+            Place::Missing { fields, is_counted: false, .. } => self.hops.arriving(fields.ttl).is_some(),
+            _ => false,
         }
-        self.set(seq, Place::Missing { name, fields, since_us, is_counted: true });
-        true
+    }
+
+    /// Counts a missing place.
+    pub(crate) fn count_missing(&mut self, seq: Seq) {
+        if let Place::Missing { name, fields, since_us, .. } = self.place(seq) {
+            self.set(seq, Place::Missing { name, fields, since_us, is_counted: true });
+        }
     }
 
     /// Binds a place that no repair has named to the arrival of the packet that was solved for it. Returns

@@ -9,15 +9,18 @@ use fec::{RepairRate, Scheme, names};
 
 use crate::wire::repair_overhead;
 
-/// The rates, ascending. Below 1/32 a repair has no room for second copies of names, and a single lost repair
-/// leaves packets without a name.
-pub const LADDER: [RepairRate; 14] = {
+/// The rates, ascending. The lowest is for links that hardly lose anything: at 1 % loss its repairs would
+/// barely suffice.
+pub const LADDER: [RepairRate; 17] = {
     const fn rate(repairs: u32, sources: u32) -> RepairRate {
         RepairRate::constant(repairs, sources)
     }
     [
+        rate(1, 40),
         rate(1, 32),
+        rate(1, 28),
         rate(1, 24),
+        rate(1, 20),
         rate(1, 16),
         rate(1, 12),
         rate(1, 8),
@@ -53,7 +56,12 @@ pub fn overhead(rate: RepairRate, ipv6: bool) -> usize {
 /// The lowest rate whose repairs for packets of `packet` bytes fit into `mtu` bytes; `None` if it would
 /// exceed [`FLOOR_MAX`].
 pub fn floor(packet: usize, mtu: usize, ipv6: bool) -> Option<RepairRate> {
-    let fits = |rate: &RepairRate| packet + overhead(*rate, ipv6) <= mtu;
+    lowest(packet, mtu, |rate| overhead(rate, ipv6))
+}
+
+/// The lowest rate up to [`FLOOR_MAX`] whose repairs, longer than their packets by `overhead`, fit.
+fn lowest(packet: usize, mtu: usize, overhead: impl Fn(RepairRate) -> usize) -> Option<RepairRate> {
+    let fits = |rate: &RepairRate| packet + overhead(*rate) <= mtu;
     LADDER.into_iter().rev().skip_while(|&rate| rate > FLOOR_MAX).take_while(fits).last()
 }
 
@@ -61,6 +69,8 @@ pub fn floor(packet: usize, mtu: usize, ipv6: bool) -> Option<RepairRate> {
 #[derive(Debug)]
 pub(crate) struct Floor {
     ipv6: bool,
+    /// Whether repairs name all their packets.
+    is_alone: bool,
     mtu: usize,
     /// Length up to which packets count.
     counted_max: usize,
@@ -75,7 +85,7 @@ impl Floor {
     /// Begins without packets. Repairs travel in packets of up to `mtu` bytes.
     pub(crate) fn new(mtu: usize, ipv6: bool) -> Self {
         let counted_max = counted_max(mtu, ipv6);
-        Self { ipv6, mtu, counted_max, longest: [0; 2], until_us: 0, rate: LADDER[0] }
+        Self { ipv6, is_alone: false, mtu, counted_max, longest: [0; 2], until_us: 0, rate: LADDER[0] }
     }
 
     /// The lowest rate whose repairs fit.
@@ -107,9 +117,23 @@ impl Floor {
         self.update()
     }
 
+    /// Notes whether repairs name all their packets; returns whether the floor has changed.
+    pub(crate) fn set_alone(&mut self, is_alone: bool) -> bool {
+        if is_alone == self.is_alone {
+            return false;
+        }
+        self.is_alone = is_alone;
+        self.update()
+    }
+
     fn update(&mut self) -> bool {
         let longest = self.longest[0].max(self.longest[1]);
-        let rate = floor(longest, self.mtu, self.ipv6).unwrap_or(FLOOR_MAX);
+        let rate = lowest(longest, self.mtu, |rate| {
+            // Such a repair names each packet since the one before it, of which others may name a part.
+            let lone = if self.is_alone { names::stride(rate) } else { 0 };
+            repair_overhead(Scheme::Sliding, names::per_repair(rate).max(lone), self.ipv6)
+        });
+        let rate = rate.unwrap_or(FLOOR_MAX);
         let is_new = rate != self.rate;
         self.rate = rate;
         is_new
@@ -125,10 +149,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn repairs_that_name_all_their_packets_fit_too() {
+        for ipv6 in [false, true] {
+            let longest = 1_500 - overhead(LADDER[0], ipv6);
+            let mut floor = Floor::new(1_500, ipv6);
+            floor.on_packet(0, longest);
+            assert_eq!(floor.rate(), LADDER[0]);
+            assert!(floor.set_alone(true) && !floor.set_alone(true));
+            assert!(names::stride(floor.rate()) <= names::per_repair(floor.rate()), "{}", floor.rate());
+            assert!(floor.set_alone(false));
+            assert_eq!(floor.rate(), LADDER[0]);
+            // Shorter packets leave room.
+            let mut floor = Floor::new(1_500, ipv6);
+            floor.on_packet(0, longest - 64);
+            assert!(!floor.set_alone(true));
+        }
+    }
+
+    #[test]
     fn a_lower_rate_needs_shorter_packets() {
         let rate = |text: &str| text.parse::<RepairRate>().ok();
         for (len, floor_v4, floor_v6) in
-            [(1_281, "1/32", "1/32"), (1_301, "1/32", "1/6"), (1_302, "1/6", "1/6"), (1_341, "1/4", "3/8")]
+            [(1_281, "1/40", "1/40"), (1_301, "1/40", "1/6"), (1_302, "1/6", "1/6"), (1_341, "1/4", "3/8")]
         {
             let floors = (floor(len, 1_500, false), floor(len, 1_500, true));
             assert_eq!(floors, (rate(floor_v4), rate(floor_v6)), "{len}");
@@ -147,7 +189,7 @@ mod tests {
             floor.on_packet(at_s * 1_000_000, len);
             rates.push(floor.rate().to_string());
         }
-        assert_eq!(rates, ["1/32", "1/32", "1/32", "1/32", "1/32", "1/6", "1/6", "1/6"]);
+        assert_eq!(rates, ["1/40", "1/40", "1/40", "1/40", "1/40", "1/6", "1/6", "1/6"]);
         assert!(floor.set_mtu(9_000) && floor.rate() == LADDER[0]);
     }
 }

@@ -3,6 +3,8 @@
 //! The path of a packet: [`Egress::handle_packet`] → its symbol → the [`Coder`] → for each repair that
 //! becomes due [`RepairSender::send`] → the caps (`caps.rs`) → sealed into the outbox.
 
+mod missing;
+
 use std::borrow::Cow;
 
 use crate::answers::Answers;
@@ -18,15 +20,13 @@ use crate::deadlines;
 use crate::identity::Identity;
 use crate::packet::Packet;
 use crate::quiet::{Quiet, Tail};
-use crate::sender::{EgressCounts, Outlet, RepairSender};
+use crate::sender::{EgressCounts, OUTER_V4, Outlet, RepairSender};
 use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::thinning::{Thinning, is_sampled};
 use crate::wire::{Entry, Half, Recipe, Report, Request, SEALED_HEADER, TAG};
-use fec::{Code, RepairRate, Scheme, SlidingConfig, names};
+use fec::{Code, RepairRate, Scheme, SlidingConfig};
 use foundation::Seq;
 
-/// Length of the outer headers over IPv4 in bytes.
-const OUTER_V4: usize = 20 + 8;
 /// Time for which packets of a class with a rate of its own count.
 const RATED_US: u64 = 10_000_000;
 /// Number of bytes by which the UDP payload of a copy is longer than its symbol, also if it is cut in two.
@@ -95,10 +95,9 @@ impl Egress {
     /// # Panics
     /// As [`Egress::new`].
     pub(crate) fn reconfigure(&mut self, config: &Config) {
-        self.sender.marking.reconfigure(config.repair_dscp);
+        self.sender.reconfigure(config);
         // Classes may have other numbers.
         self.hurry_class = None;
-        self.sender.caps.reconfigure(&config.targets);
         self.answers.reconfigure(config.requests, config.cache_bytes(config.peers.len()));
         let mut code = config.code();
         let chosen = self.auto.take();
@@ -152,6 +151,7 @@ impl Egress {
             auto.on_report(now_us, report, rtt_us);
         }
         self.answers.set_rtt(rtt_us);
+        self.follow_lone_repairs(now_us);
         self.apply_rate();
         self.auto_rate() != before
     }
@@ -176,16 +176,9 @@ impl Egress {
             auto.set_refusal(self.sender.caps.refusal());
             auto.on_tick(now_us, &self.sender.counts, self.deadlines.present());
         }
+        self.follow_lone_repairs(now_us);
         self.apply_rate();
         self.auto_rate() != before
-    }
-
-    /// Tells the encoder the share of repairs that do not arrive. Those that a cap refuses are missing at the
-    /// far end like those that the link loses.
-    fn adapt_to_missing_repairs(&mut self) {
-        let refused = self.sender.caps.refusal().map_or(0.0, |refusal| refusal.share);
-        let missing = 1.0 - (1.0 - self.repair_loss) * (1.0 - refused);
-        self.coder.set_repair_loss(missing, names::per_repair(self.floor.rate()));
     }
 
     /// Notes that the counts in the peer's reports begin again.
@@ -320,9 +313,7 @@ impl Egress {
         self.answers.keep(outlet.now_us, entry, packet, &symbol);
         self.next = self.next.plus(1);
         self.quiet.on_packet(now_us, packet.as_slice().len());
-        self.sender.caps.on_packet();
-        self.sender.counts.source_packets += 1;
-        self.sender.counts.source_bytes += packet.as_slice().len() as u64;
+        self.sender.on_source(packet.as_slice().len());
         Ok(())
     }
 
@@ -488,6 +479,11 @@ impl Egress {
 
     pub(crate) fn counts(&self) -> &EgressCounts {
         &self.sender.counts
+    }
+
+    /// Longest packet whose repairs cross the WAN in one piece.
+    pub(crate) fn packet_max(&self) -> usize {
+        self.sender.packet_max()
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {

@@ -41,6 +41,8 @@ pub struct PeerStatus<'a> {
     pub path_mtu: usize,
     /// The same, once it is known to be smaller than the configured one.
     pub narrower_mtu: Option<usize>,
+    /// Longest packet whose repairs cross this path in one piece, whatever the rate of the code.
+    pub packet_max: usize,
     /// Why the repair channel does not work; `None` if it does.
     pub trouble: Option<Trouble>,
     /// Number of Hellos from the peer's address that were sealed with another key.
@@ -412,6 +414,7 @@ impl Gateway {
             is_up: peer.is_up(),
             path_mtu: peer.path_mtu().mtu(),
             narrower_mtu: peer.path_mtu().narrower(),
+            packet_max: peer.egress.packet_max(),
             trouble: peer.channel().trouble(),
             wrong_key: peer.channel().wrong_key,
             findings: peer.ingress.findings(),

@@ -147,7 +147,7 @@ impl Tail {
         self.is_open
     }
 
-    /// Begins with `count` repairs, each after twice the time of the one before it.
+    /// Begins with `count` repairs, each after one and a half times the time of the one before it.
     pub(crate) fn begin(&mut self, now_us: u64, count: u32) {
         *self = Self { is_open: false, next_us: None, interval_us: SILENCE_US, left: count };
         self.proceed(now_us);
@@ -156,7 +156,7 @@ impl Tail {
     fn proceed(&mut self, now_us: u64) {
         self.next_us = (self.left > 0).then_some(now_us + self.interval_us);
         self.left = self.left.saturating_sub(1);
-        self.interval_us *= 2;
+        self.interval_us += self.interval_us / 2;
     }
 
     /// Time of the next repair.
@@ -224,7 +224,7 @@ mod tests {
         let mut tail = Tail::default();
         tail.begin(1_000, 3);
         let times_us: Vec<u64> = (1_000..100_000).filter(|&now_us| tail.take_due(now_us)).collect();
-        assert_eq!(times_us, [3_000, 7_000, 15_000]);
+        assert_eq!(times_us, [3_000, 6_000, 10_500]);
         tail.begin(1_000, 0);
         assert_eq!(tail.due_us(), None);
         // A stream of small packets, whose repairs take more than a tenth.

@@ -11,6 +11,9 @@ use crate::session::Sealer;
 use crate::symbol::SYMBOL_HEADER;
 use crate::wire::{Half, Recipe, SEALED_HEADER, TAG, write_half_header};
 
+/// Length of the outer headers over IPv4 in bytes.
+pub(crate) const OUTER_V4: usize = 20 + 8;
+
 /// Counts of one peer's egress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressCounts {
@@ -18,6 +21,8 @@ pub struct EgressCounts {
     pub source_packets: u64,
     /// Bytes of the packets protected.
     pub source_bytes: u64,
+    /// Of the packets protected, those that are too long: their repairs may have to be cut in two.
+    pub long_packets: u64,
     /// Products of packets and coefficients in the repairs of a sliding window.
     pub products: u64,
     /// Datagrams sent with repairs.
@@ -60,6 +65,8 @@ pub(crate) struct RepairSender {
     pub(crate) datagram_max: usize,
     /// Length of the outer IP and UDP headers in bytes.
     pub(crate) outer: usize,
+    /// Number of bytes by which a repair is longer than its longest packet, at most.
+    overhead: usize,
     next_serial: u32,
     /// Buffer for a repair that must be cut in two.
     scratch: Vec<u8>,
@@ -77,10 +84,31 @@ impl RepairSender {
             peer,
             datagram_max: config.wan_mtu - outer,
             outer,
+            overhead: config.schedule.repair_overhead(outer > OUTER_V4),
             next_serial: 0,
             scratch: vec![0; config.symbol_max() + 1024],
             longest: [0; 3],
         }
+    }
+
+    /// Adopts another configuration, apart from the MTU.
+    pub(crate) fn reconfigure(&mut self, config: &Config) {
+        self.marking.reconfigure(config.repair_dscp);
+        self.caps.reconfigure(&config.targets);
+        self.overhead = config.schedule.repair_overhead(self.outer > OUTER_V4);
+    }
+
+    /// Longest packet whose repairs cross the WAN in one piece, whatever the rate of the code.
+    pub(crate) fn packet_max(&self) -> usize {
+        (self.datagram_max + self.outer).saturating_sub(self.overhead)
+    }
+
+    /// Counts a packet that is protected.
+    pub(crate) fn on_source(&mut self, len: usize) {
+        self.counts.source_packets += 1;
+        self.counts.source_bytes += len as u64;
+        self.counts.long_packets += u64::from(len > self.packet_max());
+        self.caps.on_packet();
     }
 
     /// Decides whether output of this kind leaves.

@@ -25,6 +25,8 @@ mod ports;
 mod pulse;
 mod random;
 mod reload;
+mod segments;
+mod snapshot;
 pub mod status;
 mod store;
 mod strangers;

@@ -16,6 +16,8 @@ use crate::config::GatewayConfig;
 use crate::status::{BurstStatus, StatusError, document};
 use crate::store::Store;
 
+/// Schema of the document, with its version: it rises when a field is removed or gets another meaning.
+pub const SCHEMA: &str = "undrop.gateway.losses/1";
 /// Largest document that is read, in bytes.
 const DOCUMENT_BYTES_MAX: u64 = 1 << 26;
 /// Interval between looks for clients.
@@ -24,6 +26,9 @@ const LOOK_US: u64 = 100_000;
 /// The losses of packets that arrive, by peer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
+    /// [`SCHEMA`].
+    #[serde(default)]
+    pub schema: String,
     /// The far gateways, in the order of the configuration.
     pub peers: Vec<PeerLosses>,
 }
@@ -75,7 +80,11 @@ impl Losses {
     /// The losses that a gateway has recorded.
     pub(crate) fn of(gateway: &Gateway, config: &GatewayConfig) -> Self {
         let names = config.peers.iter().map(|peer| peer.name.clone());
-        Self { peers: gateway.peers().zip(names).map(|(peer, name)| PeerLosses::of(name, &peer)).collect() }
+        let schema = SCHEMA.to_owned();
+        Self {
+            schema,
+            peers: gateway.peers().zip(names).map(|(peer, name)| PeerLosses::of(name, &peer)).collect(),
+        }
     }
 
     /// Adds these losses to the records of the same peers, by their addresses.

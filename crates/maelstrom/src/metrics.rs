@@ -5,7 +5,7 @@
 
 use daemon::openmetrics::{Exposition, Kind};
 
-use crate::status::{Counts, PeerStatus, Status};
+use crate::status::{ClassStatus, Counts, PeerStatus, Status};
 
 /// Conditions of a peer and of a gateway.
 const CONDITIONS: [&str; 3] = ["protected", "degraded", "down"];
@@ -14,10 +14,12 @@ const CONDITIONS: [&str; 3] = ["protected", "degraded", "down"];
 type OfPeer = (&'static str, Kind, &'static str, fn(&PeerStatus) -> Option<f64>);
 /// A family of one sample for each peer and direction.
 type OfDirection = (&'static str, &'static str, fn(&PeerStatus) -> [u64; 2]);
+/// A family of one count for each class.
+type OfClass = (&'static str, &'static str, fn(&ClassStatus) -> u64);
 /// A family of counts by reason.
 type OfReason = (&'static str, &'static str, fn(&PeerStatus) -> &Counts);
 
-const OF_PEERS: [OfPeer; 12] = [
+const OF_PEERS: [OfPeer; 14] = [
     ("undrop_gateway_peer_up", Kind::Gauge, "Whether the repair channel works in both directions.", |peer| {
         Some(f64::from(u8::from(peer.up)))
     }),
@@ -46,6 +48,18 @@ const OF_PEERS: [OfPeer; 12] = [
     ("undrop_gateway_repairs_fragmented", Kind::Counter, "Repairs cut in two because of the MTU.", |peer| {
         Some(peer.egress.repairs_cut_in_two as f64)
     }),
+    (
+        "undrop_gateway_long_packets",
+        Kind::Counter,
+        "Packets whose repairs may be too long for the path.",
+        |peer| Some(peer.egress.long_packets as f64),
+    ),
+    (
+        "undrop_gateway_raised_timestamps",
+        Kind::Counter,
+        "Recovered TCP segments that got the timestamp of a newer one.",
+        |peer| Some(peer.ingress.raised_timestamps as f64),
+    ),
     (
         "undrop_gateway_overhead_ratio",
         Kind::Gauge,
@@ -116,6 +130,22 @@ const OF_REASONS: [OfReason; 5] = [
     }),
 ];
 
+const OF_CLASSES: [OfClass; 5] = [
+    ("undrop_gateway_class_packets", "Packets of a class that left for a peer's site.", |class| {
+        class.packets
+    }),
+    ("undrop_gateway_class_packet_bytes", "Bytes of these packets.", |class| class.bytes),
+    ("undrop_gateway_class_protected_packets", "Packets of a class that were protected.", |class| {
+        class.protected
+    }),
+    ("undrop_gateway_class_repairs", "Repairs that left because of a packet of a class.", |class| {
+        class.repairs
+    }),
+    ("undrop_gateway_class_recovered_packets", "Packets of a class that were recovered here.", |class| {
+        class.recovered
+    }),
+];
+
 /// Returns the metrics as text in the OpenMetrics format.
 pub fn render(status: &Status) -> String {
     let mut out = Exposition::default();
@@ -158,6 +188,7 @@ fn of_gateway(out: &mut Exposition, status: &Status) {
         ("wan", &gateway.wan),
         ("tap", &gateway.tap),
         ("injection", &gateway.injection),
+        ("mtu", &gateway.mtu),
     ];
     out.family("undrop_gateway", Kind::Info, "The gateway, its interface, its tap and its way of injection.")
         .sample(&facts, 1.0);
@@ -188,13 +219,11 @@ fn of_gateway(out: &mut Exposition, status: &Status) {
             family.sample(&[("reason", reason)], count as f64);
         }
     }
-    let mut family = out.family(
-        "undrop_gateway_class_packets",
-        Kind::Counter,
-        "Packets of a class that left for a peer's site.",
-    );
-    for class in &status.classes {
-        family.sample(&[("class", &class.name)], class.packets as f64);
+    for (name, help, count) in OF_CLASSES {
+        let mut family = out.family(name, Kind::Counter, help);
+        for class in &status.classes {
+            family.sample(&[("class", &class.name)], count(class) as f64);
+        }
     }
 }
 
@@ -257,7 +286,7 @@ mod tests {
 
     use super::*;
     use crate::status::{
-        DelayRangeStatus, EgressStatus, IngressStatus, LossStatus, PathStatus, ReasonStatus,
+        ClassStatus, DelayRangeStatus, EgressStatus, IngressStatus, LossStatus, PathStatus, ReasonStatus,
     };
 
     fn peer(name: &str) -> PeerStatus {
@@ -304,6 +333,11 @@ mod tests {
         status.rejected.insert("forged".to_owned(), 6);
         status.counters.insert("tap_dropped".to_owned(), 8);
         status.pauses.by_reason.insert("lag".to_owned(), 9);
+        let counts =
+            ClassStatus { packets: 11, bytes: 12, protected: 13, repairs: 14, ..ClassStatus::default() };
+        status.classes.push(ClassStatus { name: "voice".to_owned(), recovered: 15, ..counts });
+        status.peers[0].ingress.raised_timestamps = 16;
+        status.peers[0].egress.long_packets = 17;
         status
     }
 
@@ -317,6 +351,13 @@ mod tests {
             "undrop_gateway_unprotected_packets_total{reason=\"no_peer\"} 5\n",
             "undrop_gateway_round_trip_seconds{peer=\"osaka\"} 0.05\n",
             "undrop_gateway_health{condition=\"down\"} 1\n",
+            "undrop_gateway_class_packets_total{class=\"voice\"} 11\n",
+            "undrop_gateway_class_packet_bytes_total{class=\"voice\"} 12\n",
+            "undrop_gateway_class_protected_packets_total{class=\"voice\"} 13\n",
+            "undrop_gateway_class_repairs_total{class=\"voice\"} 14\n",
+            "undrop_gateway_class_recovered_packets_total{class=\"voice\"} 15\n",
+            "undrop_gateway_raised_timestamps_total{peer=\"osaka\"} 16\n",
+            "undrop_gateway_long_packets_total{peer=\"osaka\"} 17\n",
             "undrop_gateway_recovery_delay_seconds_bucket{peer=\"osaka\",le=\"0.003\"} 6\n",
             "undrop_gateway_recovery_delay_seconds_bucket{peer=\"osaka\",le=\"+Inf\"} 7\n",
             "undrop_gateway_recovery_delay_seconds_sum{peer=\"osaka\"} 0.009\n",

@@ -10,8 +10,9 @@
 //! 5. adapt the share of flows that is protected (`overload.rs`) and the tick (`tick.rs`), handle timers
 //!    ([`Passive::handle_timeout`]), and send all output ([`Engine::flush_due`]),
 //! 6. at intervals: check the interfaces (`interfaces.rs`), the path's MTU (`path_mtu.rs`) and packets of
-//!    other networks (`strangers.rs`), log changes (`watch.rs`), compare networks with the peers
-//!    (`agreement.rs`), and handle signals (`reload.rs`) and status requests.
+//!    other networks (`strangers.rs`), limit TCP segments (`segments.rs`), log changes (`watch.rs`), compare
+//!    networks with the peers (`agreement.rs`), and handle signals (`reload.rs`) and status requests
+//!    (`snapshot.rs`).
 //!
 //! The order of 2 and 3 matters: if a repair were decoded before the packets that arrived ahead of it, they
 //! would count as lost. No step blocks, each has a budget, and none takes a decision on the protocol.
@@ -21,12 +22,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use daemon::log;
 use daemon::signals::{Signal, Signals};
 use daemon::supervisor::Supervisor;
 use daemon::watchdog::Watchdog;
 use maelstrom_core::Gateway;
-use maelstrom_core::counters::Unprotected;
 use maelstrom_core::outbox::Queue;
 use netio::inject::Signs;
 use netio::poll::{Interest, Poller, lower_priority, precise_timeouts};
@@ -40,7 +39,6 @@ use crate::config::GatewayConfig;
 use crate::engine::Engine;
 use crate::error::StartError;
 use crate::exporter::Exporter;
-use crate::inlet::Inlet;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
 use crate::overload::Overload;
@@ -48,11 +46,11 @@ use crate::pause::{Pauses, Reason};
 use crate::ports::{Ports, core_config};
 use crate::pulse::boot_us;
 use crate::random::{entropy, random};
-use crate::status::{self, Counter, EventStatus, GatewayStatus, HealthStatus, PeerStatus, Status};
+use crate::segments::Segments;
 use crate::strangers::Strangers;
 use crate::tick::Tick;
 use crate::turns::Turns;
-use crate::watch::{Watch, label};
+use crate::watch::Watch;
 use daemon::control::Control;
 
 /// Interval between checks whether the tap missed packets.
@@ -91,7 +89,7 @@ pub struct Passive {
     pub(crate) poller: Poller,
     /// Datagrams of the repair channel that are not decoded yet.
     pub(crate) inbox: Queue<SocketAddr>,
-    started_us: u64,
+    pub(crate) started_us: u64,
     channel: Channel,
     pub(crate) turns: Turns,
     pub(crate) tick: Tick,
@@ -110,6 +108,7 @@ pub struct Passive {
     pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
     pub(crate) next_path_mtu_us: u64,
+    pub(crate) segments: Segments,
     pub(crate) strangers: Strangers,
     /// Observes the peers, and logs what changes.
     pub(crate) watch: Watch,
@@ -117,8 +116,8 @@ pub struct Passive {
 }
 
 impl Passive {
-    /// Opens everything that `config` names. The only change to the machine is a TUN device, which disappears
-    /// with the process. A reload reads the file at `path`.
+    /// Opens everything that `config` names. The only changes to the machine are a TUN device and, once it
+    /// runs, a table of the firewall, which disappear with the process. A reload reads the file at `path`.
     ///
     /// # Errors
     /// The step that failed, with its remedy.
@@ -157,6 +156,7 @@ impl Passive {
             next_interface_check_us: 0,
             next_reopening_us: 0,
             next_path_mtu_us: 0,
+            segments: Segments::default(),
             strangers: Strangers::default(),
             watch: Watch::default(),
             stopping: false,
@@ -200,6 +200,7 @@ impl Passive {
             self.filter_strangers();
             self.watch_interfaces();
             self.follow_path_mtu();
+            self.limit_segments();
             self.look_at_strangers();
             self.observe();
             self.compare_networks();
@@ -397,79 +398,6 @@ impl Passive {
             }
         }
         Ok(())
-    }
-
-    fn answer_status(&mut self) {
-        let document = || {
-            let mut document = serde_json::to_vec(&self.snapshot())?;
-            document.push(b'\n');
-            Ok(document)
-        };
-        if let Err(error) = self.control.answer(document) {
-            debug!(%error, "cannot answer a status request");
-        }
-    }
-
-    fn snapshot(&self) -> Status {
-        let Self { config, started_us, .. } = self;
-        let Engine { gateway, counts, now_us, .. } = &self.engine;
-        let (tap, inlet) = (self.ports.tap.as_ref(), self.ports.outlets.inlet.as_ref());
-        let (written, arrived) = inlet.map_or((0, 0), Inlet::at_wan);
-        let names = config.peers.iter().map(|peer| peer.name.clone());
-        let observer = self.watch.observer();
-        let peers = gateway.peers().zip(names).enumerate().map(|(index, (peer, name))| {
-            let mut status = PeerStatus::of(name, &peer, *now_us);
-            status.differences = self.agreement.differences(index).to_vec();
-            status.observed_by(observer, index);
-            status
-        });
-        let peers: Vec<_> = peers.collect();
-        let counters = [
-            (Counter::OutgoingUncut, counts.uncut_outgoing),
-            (Counter::IncomingUncut, counts.uncut_incoming),
-            (Counter::OfVlans, counts.of_vlans),
-            (Counter::TapDropped, counts.missed_before + tap.map_or(0, Tap::dropped)),
-            (Counter::Pauses, self.pauses.count()),
-            (Counter::Stalls, counts.stalls),
-            (Counter::Discarded, counts.discarded),
-            (Counter::InboxFull, counts.inbox_full),
-            (Counter::BeyondShare, counts.beyond_share),
-            (Counter::Unsent, counts.unsent),
-            (Counter::Uninjected, counts.uninjected),
-            (Counter::NotAtWan, written.saturating_sub(arrived)),
-            (Counter::Returning, inlet.map_or(0, Inlet::refused)),
-            (Counter::ReloadsRefused, counts.reloads_refused),
-            (Counter::RecordsUnwritten, self.losses.unwritten()),
-            (Counter::LogLines, log::lost_lines()),
-            (Counter::ManagerMessages, self.supervisor.unsent()),
-        ];
-        let mut not_protected = status::counts(gateway.unprotected().iter());
-        *not_protected.entry(Unprotected::Overload.id().to_owned()).or_default() +=
-            tap.map_or(0, |tap| tap.shed()[0]);
-        Status {
-            schema: status::SCHEMA.to_owned(),
-            health: HealthStatus::of_gateway(&peers, tap.is_some(), inlet.is_some()),
-            events: EventStatus::latest(*now_us, observer, |address| label(config, address)),
-            gateway: GatewayStatus {
-                version: env!("CARGO_PKG_VERSION").into(),
-                uptime_s: now_us.saturating_sub(*started_us) / 1_000_000,
-                mode: "passive".into(),
-                wan: config.gateway.wan.clone(),
-                tap: tap.map_or("none", |tap| tap.kind().as_str()).to_owned(),
-                injection: inlet.map_or("none", Inlet::way).to_owned(),
-                injection_reason: inlet.and_then(Inlet::reason).map(str::to_owned),
-                tick_us: self.tick.period_us(),
-                tick_starts: self.tick.starts(),
-                pid: std::process::id(),
-            },
-            pauses: self.pauses.status(*now_us),
-            peers,
-            classes: gateway.classes().map(status::class).collect(),
-            not_protected,
-            rejected: status::counts(gateway.rejected().iter()),
-            counters: status::counts(counters.into_iter()),
-            memory_bytes: gateway.memory_bytes() as u64,
-        }
     }
 }
 

@@ -42,6 +42,7 @@ impl Passive {
             warn!("reload refused, the running configuration stays: {reason}");
         } else {
             self.agreement.expire();
+            self.segments.expire();
             info!("reloaded");
         }
     }

@@ -106,6 +106,13 @@ pub struct GatewayStatus {
     /// Reason why recovered packets do not arrive by the WAN interface.
     #[serde(default)]
     pub injection_reason: Option<String>,
+    /// Whether TCP segments are limited so that repairs fit into the path: `managed`, `failed`, or
+    /// `checked` if the configuration wants no limits.
+    #[serde(default)]
+    pub mtu: String,
+    /// Reason why segments cannot be limited; null if they are, or need not be.
+    #[serde(default)]
+    pub mtu_reason: Option<String>,
     /// Interval at which packets are handled together, in microseconds; null while each wakes the gateway.
     #[serde(default)]
     pub tick_us: Option<u64>,
@@ -219,6 +226,9 @@ pub struct EgressStatus {
     pub source_packets: u64,
     /// Their bytes.
     pub source_bytes: u64,
+    /// Of these packets, those longer than `packet_max`, whose repairs may have to be cut in two.
+    #[serde(default)]
+    pub long_packets: u64,
     /// Repair datagrams sent.
     pub repair_packets: u64,
     /// Their bytes on the link, IP and UDP headers included.
@@ -244,6 +254,9 @@ pub struct EgressStatus {
     /// MTU of the path to the peer in bytes, as far as it is known.
     #[serde(default)]
     pub path_mtu: u64,
+    /// Longest packet in bytes whose repairs cross this path in one piece, whatever the rate of the code.
+    #[serde(default)]
+    pub packet_max: u64,
     /// Cause and remedy if the path carries less than configured; null if it does not.
     #[serde(default)]
     pub narrow_path: Option<CauseStatus>,
@@ -390,6 +403,7 @@ impl EgressStatus {
             choice: peer.decision.map(ToString::to_string),
             source_packets: egress.source_packets,
             source_bytes: egress.source_bytes,
+            long_packets: egress.long_packets,
             repair_packets: egress.repair_packets,
             repair_bytes: egress.repair_bytes,
             overhead_percent: percent(egress.repair_bytes, egress.source_bytes),
@@ -400,6 +414,7 @@ impl EgressStatus {
             answers: egress.answers,
             unanswered: counts(egress.unanswered.iter()),
             path_mtu: peer.path_mtu as u64,
+            packet_max: peer.packet_max as u64,
             narrow_path: peer.narrower_mtu.map(narrow_path),
         }
     }
@@ -425,7 +440,8 @@ pub(crate) fn narrow_path(mtu: usize) -> CauseStatus {
         cause: format!("the path carries packets of at most {mtu} bytes, less than `wan_mtu`"),
         remedy: format!(
             "set `wan_mtu = {mtu}`, and lower the MTU of the sites or of the route to the far site as `undrop gateway \
-             check` then says; longer packets are not protected, and longer repairs are cut in two"
+             check` then says; longer packets are not protected, and longer repairs are cut in two. With `mtu = \
+             \"manage\"`, the packets of new TCP connections fit by themselves"
         ),
     }
 }

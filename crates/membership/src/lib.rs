@@ -1,12 +1,13 @@
 //! Membership of a Ricochet cluster: which nodes live, at which addresses, and in which groups.
 //!
-//! Two providers have one interface ([`Membership`]):
+//! Three providers have one interface ([`View`], and [`Membership`] for any provider):
 //! - [`Gossip`] needs the address of one live node, finds the others, and notices within
 //!   seconds that a node has died.
-//! - [`Static`] reads the addresses from a file and learns which nodes live there.
+//! - [`Static`] has the addresses from a file, which may change, and learns which nodes live there.
+//! - [`Registered`] has everything from a service such as etcd, in which each node registers.
 //!
-//! Both keep a [`Member`] for each other node, with the list of its groups. The lists travel beside the
-//! membership itself, because a list of a thousand groups does not fit one datagram. Neither provider
+//! All keep a [`Member`] for each other node, with the list of its groups. The lists of the first two travel
+//! beside the membership itself, because a list of a thousand groups does not fit one datagram. No provider
 //! holds a socket or reads a clock: datagrams and the time in microseconds are arguments, and randomness
 //! comes from a seeded generator. The view may be stale or wrong for a while; the only effect is that some
 //! repairs go to the wrong nodes.
@@ -46,6 +47,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod conformance;
 pub mod counters;
 mod exchange;
 mod gossip;
@@ -53,20 +55,27 @@ mod listed;
 mod me;
 mod output;
 mod proofs;
+mod proving;
+mod registered;
+mod view;
 pub mod wire;
 
 use std::net::SocketAddr;
 
-use ricochet_core::{GroupId, NodeId, View};
+use ricochet_core::{GroupId, NodeId};
 
 pub use counters::Counts;
+use exchange::Exchange;
 pub use exchange::{ListsConfig, Member};
 pub use gossip::{Gossip, GossipConfig};
 pub use listed::{FileError, LISTED_MAX, ListedMember, MemberFile, Static, StaticConfig};
 pub use me::{ConfigError, Me};
 pub use output::Output;
+pub use proving::Proving;
+pub use registered::{News, OwnNews, REGISTERED_MAX, Registered, Registration};
+pub use view::View;
 
-/// Either provider of membership.
+/// Any provider of membership.
 // A process has one value of this type.
 #[expect(clippy::large_enum_variant)]
 pub enum Membership {
@@ -74,13 +83,16 @@ pub enum Membership {
     Static(Static),
     /// Finds the members by gossip.
     Gossip(Gossip),
+    /// A provider of the application.
+    Other(Proving),
 }
 
-macro_rules! both {
+macro_rules! any {
     ($self:expr, $provider:ident => $call:expr) => {
         match $self {
             Self::Static($provider) => $call,
             Self::Gossip($provider) => $call,
+            Self::Other($provider) => $call,
         }
     };
 }
@@ -88,70 +100,83 @@ macro_rules! both {
 impl Membership {
     /// Takes a datagram that begins with [`wire::FIRST_BYTE`] and whose trailer, if any, was cut off.
     pub fn handle_datagram(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8], out: &mut impl Output) {
-        both!(self, provider => provider.handle_datagram(now_us, from, datagram, out));
+        any!(self, provider => provider.handle_datagram(now_us, from, datagram, out));
     }
 
     /// Asks which node lives at an address, because something came from there, unless that is known.
     pub fn ask(&mut self, now_us: u64, address: SocketAddr) {
-        both!(self, provider => provider.ask(now_us, wire::swim::canonical(address)));
+        any!(self, provider => provider.ask(now_us, wire::swim::canonical(address)));
     }
 
     /// Returns the address of the node that has just proven that it lives there, once after the datagram that
     /// proved it.
     pub fn take_proven(&mut self) -> Option<SocketAddr> {
-        both!(self, provider => provider.take_proven())
+        any!(self, provider => provider.take_proven())
     }
 
     /// Acts on all timers that are due.
     pub fn handle_timeout(&mut self, now_us: u64, out: &mut impl Output) {
-        both!(self, provider => provider.handle_timeout(now_us, out));
+        any!(self, provider => provider.handle_timeout(now_us, out));
     }
 
     /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called, unless a call
     /// changes it. The first call is due at once.
     pub fn poll_timeout(&self) -> Option<u64> {
-        both!(self, provider => provider.poll_timeout())
+        any!(self, provider => provider.poll_timeout())
     }
 
     /// Sets the groups that this node is in, and announces them to all others; changes in
     /// quick succession travel together.
     pub fn set_groups(&mut self, now_us: u64, groups: &[GroupId], out: &mut impl Output) {
-        both!(self, provider => provider.set_groups(now_us, groups, out));
+        any!(self, provider => provider.set_groups(now_us, groups, out));
     }
 
     /// Announces that this node leaves. Afterwards the node is silent, and its members stay as they are.
     pub fn leave(&mut self, now_us: u64, out: &mut impl Output) {
-        both!(self, provider => provider.leave(now_us, out));
+        any!(self, provider => provider.leave(now_us, out));
     }
 
     /// Returns a number that rises with each change of [`members`](Self::members).
     pub fn version(&self) -> u64 {
-        both!(self, provider => provider.exchange().directory.version())
+        any!(self, provider => provider.version())
     }
 
     /// Returns all other nodes that are considered alive, in order of their ids.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
-        both!(self, provider => provider.exchange()).directory.members()
+        match self {
+            Self::Static(provider) => provider.members(),
+            Self::Gossip(provider) => provider.members(),
+            Self::Other(provider) => provider.members(),
+        }
     }
 
     /// Returns the members and their groups in the form that the node's core takes.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> ricochet_core::View {
         let members = self.members();
-        View::new(members.map(|member| ricochet_core::Member::new(member.id, member.groups.to_vec())))
+        ricochet_core::View::new(
+            members.map(|member| ricochet_core::Member::new(member.id, member.groups.to_vec())),
+        )
     }
 
     /// Returns the address of a member.
     pub fn address(&self, id: NodeId) -> Option<SocketAddr> {
-        both!(self, provider => provider.exchange()).directory.get(id).map(|entry| entry.member.address)
+        let of = |exchange: &Exchange| exchange.directory.get(id).map(|entry| entry.member.address);
+        match self {
+            Self::Static(provider) => of(provider.exchange()),
+            Self::Gossip(provider) => of(provider.exchange()),
+            Self::Other(provider) => {
+                provider.members().find(|member| member.id == id).map(|member| member.address)
+            }
+        }
     }
 
     /// Returns the counters since the start.
-    pub fn counts(&self) -> &Counts {
-        both!(self, provider => &provider.exchange().counts)
+    pub fn counts(&self) -> Counts {
+        any!(self, provider => provider.counts())
     }
 
     /// Returns roughly the bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
-        both!(self, provider => provider.memory_bytes())
+        any!(self, provider => provider.memory_bytes())
     }
 }

@@ -15,6 +15,7 @@
 //! | packets that arrive as if from the wire | `inject.rs`, `../bpf/inject.c` |
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
 //! | routes | `route.rs` |
+//! | limits on TCP segments | `clamp/` |
 //! | waiting | `poll.rs` |
 //! | repair channel | `udp.rs` |
 //! | many datagrams with one system call | `batch/` |
@@ -26,6 +27,7 @@
 pub mod batch;
 pub mod bpf;
 pub mod checksum;
+pub mod clamp;
 pub mod coalesce;
 pub mod error;
 mod header;

@@ -11,7 +11,7 @@
 //! | `drop_log.rs` | losses of a link, in a file |
 //! | `namespace/` | network namespaces held by a file descriptor, their devices, routes and sysctls |
 //! | `traffic/` | TCP and UDP of the real kernel between two namespaces, measured |
-//! | `process.rs` | child processes that end with the thread that started them |
+//! | `process.rs` | child processes that end with the thread that started them, urgent threads |
 //! | `privilege.rs` | whether this process can build namespaces, and entering a user namespace |
 //! | `xdp.rs` | an XDP program that passes all packets on |
 
@@ -27,7 +27,10 @@ mod error;
 pub mod middlebox;
 pub mod namespace;
 pub mod privilege;
-#[allow(unsafe_code, reason = "a child's signal on its parent's death is set between fork and exec")]
+#[allow(
+    unsafe_code,
+    reason = "a child's death with its parent and a thread's priority are set by system calls that nix lacks"
+)]
 pub mod process;
 pub mod topology;
 pub mod traffic;

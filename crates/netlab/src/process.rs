@@ -1,7 +1,13 @@
-//! Child processes that do not outlive the thread that started them.
+//! Child processes that do not outlive the thread that started them, and threads that wait for no other.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::{io, mem};
+
+use nix::libc;
+
+/// Priority of urgent threads among real-time ones, in the middle of 1 to 99.
+const PRIORITY: i32 = 50;
 
 /// Makes the child die by SIGKILL as soon as the *thread* that spawns it ends, in any way (also by `kill -9`
 /// of the process).
@@ -26,5 +32,20 @@ pub fn die_with_parent(command: &mut Command) {
             }
             Ok(())
         });
+    }
+}
+
+/// Gives this thread real-time priority, so that it runs before all usual ones.
+///
+/// # Errors
+/// If the kernel refuses, as it does without the right CAP_SYS_NICE.
+pub fn become_urgent() -> io::Result<()> {
+    // SAFETY: the structure consists of integers, for which zero is a value.
+    let mut parameters: libc::sched_param = unsafe { mem::zeroed() };
+    parameters.sched_priority = PRIORITY;
+    // SAFETY: the pointer is to a structure of this function, and 0 means this thread.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

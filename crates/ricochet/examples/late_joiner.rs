@@ -38,7 +38,8 @@ impl Seen {
                 self.doubles += u64::from(!self.numbers.insert(number));
             }
             Event::Lost(report) => self.lost += report.packets(),
-            Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) => {}
+            Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) | Event::Registry(_) => {
+            }
         }
     }
 

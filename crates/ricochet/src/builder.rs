@@ -1,5 +1,6 @@
 //! Settings of a node to be started.
 
+use std::error::Error;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use crate::key::ClusterKey;
 use crate::node::Node;
 use crate::policy::Policy;
 use crate::start::{self, Settings};
+use crate::view::{Me, View};
 
 /// Settings of a node to be started. Every setting has a default; [`Builder::start`] reports mistakes.
 ///
@@ -47,7 +49,7 @@ impl Node {
 
 impl From<Config> for Builder {
     fn from(config: Config) -> Self {
-        Self { settings: Settings { config, keys: Vec::new(), injection: None, core: None } }
+        Self { settings: Settings { config, keys: Vec::new(), injection: None, core: None, view: None } }
     }
 }
 
@@ -102,6 +104,134 @@ impl Builder {
     /// Sets a file that names all members, instead of gossip.
     pub fn member_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.settings.config.membership.file = Some(file.into());
+        self
+    }
+
+    /// Adds a server of etcd, `http://HOST:PORT`, in which all nodes register, instead of gossip. May be
+    /// called several times.
+    pub fn etcd(mut self, server: impl Into<String>) -> Self {
+        self.settings.config.membership.etcd.push(server.into());
+        self
+    }
+
+    /// Sets the prefix of the keys in etcd; the same for the whole cluster. Default: `/undrop`.
+    pub fn etcd_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.settings.config.membership.etcd_prefix = prefix.into();
+        self
+    }
+
+    /// Sets a service of Kubernetes, `NAMESPACE/SERVICE`, whose pods are the nodes, instead of gossip.
+    pub fn kubernetes(mut self, service: impl Into<String>) -> Self {
+        self.settings.config.membership.kubernetes = Some(service.into());
+        self
+    }
+
+    /// Sets a provider of membership of the application, instead of gossip. `make` gets the identity of the
+    /// node when it starts. [`conformance::check`](crate::view::conformance::check) tests such a provider.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use std::sync::{Arc, Mutex};
+    /// use ricochet::view::{GroupId, Me, Member, Output, View};
+    ///
+    /// /// Nodes of one process, which know each other from a list that they share.
+    /// #[derive(Default)]
+    /// struct Shared {
+    ///     list: Vec<Member>,
+    ///     changes: u64,
+    /// }
+    ///
+    /// struct OfProcess {
+    ///     me: Me,
+    ///     shared: Arc<Mutex<Shared>>,
+    ///     /// This node's copy of the list, and the number of changes that it contains.
+    ///     members: Vec<Member>,
+    ///     seen: u64,
+    ///     version: u64,
+    ///     next_look_us: Option<u64>,
+    /// }
+    ///
+    /// impl OfProcess {
+    ///     fn register(&self, groups: Option<&[GroupId]>) {
+    ///         let mut shared = self.shared.lock().expect("no thread panics");
+    ///         shared.list.retain(|member| member.id != self.me.id);
+    ///         if let Some(groups) = groups {
+    ///             let mut groups = groups.to_vec();
+    ///             groups.sort_unstable();
+    ///             let (id, address) = (self.me.id, self.me.address);
+    ///             shared.list.push(Member { id, address, groups: groups.into() });
+    ///             shared.list.sort_unstable_by_key(|member| member.id);
+    ///         }
+    ///         shared.changes += 1;
+    ///     }
+    /// }
+    ///
+    /// impl View for OfProcess {
+    ///     fn handle_datagram(&mut self, _: u64, _: SocketAddr, _: &[u8], _: &mut dyn Output) {}
+    ///
+    ///     fn handle_timeout(&mut self, now_us: u64, _: &mut dyn Output) {
+    ///         self.next_look_us = self.next_look_us.map(|_| now_us + 20_000);
+    ///         let shared = self.shared.lock().expect("no thread panics");
+    ///         if shared.changes != self.seen {
+    ///             self.seen = shared.changes;
+    ///             let others = shared.list.iter().filter(|member| member.id != self.me.id).cloned();
+    ///             let others: Vec<Member> = others.collect();
+    ///             if others != self.members {
+    ///                 self.members = others;
+    ///                 self.version += 1;
+    ///             }
+    ///         }
+    ///     }
+    ///
+    ///     fn poll_timeout(&self) -> Option<u64> {
+    ///         self.next_look_us
+    ///     }
+    ///
+    ///     fn set_groups(&mut self, _: u64, groups: &[GroupId], _: &mut dyn Output) {
+    ///         self.register(Some(groups));
+    ///     }
+    ///
+    ///     fn leave(&mut self, _: u64, _: &mut dyn Output) {
+    ///         self.next_look_us = None;
+    ///         self.register(None);
+    ///     }
+    ///
+    ///     fn version(&self) -> u64 {
+    ///         self.version
+    ///     }
+    ///
+    ///     fn members(&self) -> Box<dyn Iterator<Item = &Member> + '_> {
+    ///         Box::new(self.members.iter())
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let shared = Arc::new(Mutex::new(Shared::default()));
+    /// let start = || {
+    ///     let shared = Arc::clone(&shared);
+    ///     let builder = ricochet::Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+    ///     let next_look_us = Some(0);
+    ///     builder
+    ///         .view(move |me| {
+    ///             let view =
+    ///                 OfProcess { me, shared, members: Vec::new(), seen: 0, version: 0, next_look_us };
+    ///             view.register(Some(&[]));
+    ///             Ok(Box::new(view))
+    ///         })
+    ///         .start()
+    /// };
+    /// let (sender, receiver) = (start()?, start()?);
+    /// let prices = receiver.join("prices/AAPL")?;
+    /// assert!(sender.wait_for_members("prices/AAPL", 1, std::time::Duration::from_secs(20)));
+    /// sender.send("prices/AAPL", b"187.21")?;
+    /// assert_eq!(prices.recv()?.payload(), b"187.21");
+    /// # Ok(()) }
+    /// ```
+    pub fn view(
+        mut self,
+        make: impl FnOnce(Me) -> Result<Box<dyn View + Send>, Box<dyn Error + Send + Sync>> + Send + 'static,
+    ) -> Self {
+        self.settings.view = Some(Box::new(make));
         self
     }
 

@@ -210,6 +210,9 @@ impl Shared {
                 self.tell_known_members(&core.out, consumer, *id);
             }
         }
+        if options.members {
+            core.out.tell_registry_away(consumer);
+        }
         core.begin_totals(now_us, self.id, named, options);
         self.note_changes(&mut core, !new.is_empty());
         drop(core);

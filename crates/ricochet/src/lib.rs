@@ -46,6 +46,7 @@ mod ip_groups;
 mod joining;
 mod key;
 mod marks;
+mod member_file;
 mod members;
 mod message;
 mod node;
@@ -57,6 +58,7 @@ mod policy;
 mod pool;
 mod published;
 mod queue;
+mod registry;
 mod rekey;
 mod replay;
 mod requests;
@@ -65,12 +67,14 @@ mod sender;
 mod shared;
 mod sleep;
 mod slow_readers;
+mod sources;
 mod start;
 pub mod status;
 mod subscription;
 mod sync;
 mod total;
 mod transmitter;
+pub mod view;
 mod wake;
 mod watch;
 
@@ -90,7 +94,8 @@ pub use group_name::GROUP_NAME_MAX;
 pub use joining::{JoinOptions, Order};
 pub use key::{ClusterKey, KeyError, KeyName, TRAILER};
 pub use message::{
-    Event, GroupChange, GroupNews, History, How, Lost, Member, MemberChange, MemberNews, Message, OrderChange,
+    Event, GroupChange, GroupNews, History, How, Lost, Member, MemberChange, MemberNews, Message,
+    OrderChange, RegistryNews,
 };
 pub use node::Node;
 pub use past::Start;

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use hashbrown::HashSet;
 use ricochet_core::{GroupId, NodeId};
 
-use crate::message::{Event, Member, MemberChange, MemberNews};
+use crate::message::{Event, Member, MemberChange, MemberNews, RegistryNews};
 use crate::outward::{Joined, Outward};
 use crate::published::PublishedMember;
 use crate::shared::Shared;
@@ -38,6 +38,24 @@ impl PublishedMember {
 }
 
 impl Outward {
+    /// Tells the subscriptions that want to know the members that the registry is away, or reached again.
+    /// That it is reached at the start is no news.
+    pub(crate) fn tell_registry(&mut self, news: &RegistryNews) {
+        let away = news.error().is_some().then(|| news.clone());
+        if std::mem::replace(&mut self.registry_away, away).is_some() == self.registry_away.is_some() {
+            return;
+        }
+        let wanting = self.consumers.iter().flatten().filter(|consumer| consumer.members);
+        wanting.for_each(|consumer| consumer.queue.push_news(Event::Registry(news.clone())));
+    }
+
+    /// Tells a subscription that begins that the registry is away, if it is.
+    pub(crate) fn tell_registry_away(&self, consumer: usize) {
+        if let (Some(Some(consumer)), Some(news)) = (self.consumers.get(consumer), &self.registry_away) {
+            consumer.queue.push_news(Event::Registry(news.clone()));
+        }
+    }
+
     fn tell_member(&self, consumer: usize, joined: &Joined, member: Member, change: MemberChange) {
         if let Some(Some(consumer)) = self.consumers.get(consumer).filter(|_| member.id != self.me().id) {
             let group = Arc::clone(&joined.name);

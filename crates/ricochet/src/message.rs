@@ -230,6 +230,28 @@ pub enum Event {
     Group(GroupNews),
     /// News about the total order of a group.
     Order(OrderChange),
+    /// The registry of the members is away, or is reached again.
+    Registry(RegistryNews),
+}
+
+/// News about the registry that the members come from, for subscriptions that want to know the members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistryNews {
+    pub(crate) kind: &'static str,
+    pub(crate) error: Option<Arc<str>>,
+}
+
+impl RegistryNews {
+    /// Returns the name of the service: `etcd` or `Kubernetes`.
+    pub fn kind(&self) -> &str {
+        self.kind
+    }
+
+    /// Returns why the registry cannot be reached, in which case the members stay as they are known; `None`
+    /// if it is reached again.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
 }
 
 /// News about the total order of a group, in its place among the messages.

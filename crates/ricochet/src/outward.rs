@@ -15,7 +15,7 @@ use ricochet_core::{GroupId, HistoryNews, NodeId, StreamKey};
 use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::held::Held;
 use crate::marks::Marks;
-use crate::message::{Event, Lost, Member, Message};
+use crate::message::{Event, Lost, Member, Message, RegistryNews};
 use crate::past::Past;
 use crate::pool::{Payload, Pool};
 use crate::queue::Queue;
@@ -71,6 +71,8 @@ pub(crate) struct Outward {
     pub(crate) consumers: Vec<Option<Consumer>>,
     /// Time of the next timeout of a subscription that keeps order.
     pub(crate) fifo_due_us: Option<u64>,
+    /// News that the registry of the members is away, while it is.
+    pub(crate) registry_away: Option<RegistryNews>,
     /// Numbers of readers that did not keep up.
     pub(crate) readers: ReaderCounts,
     /// Number of datagrams to nodes whose address is unknown.
@@ -110,6 +112,7 @@ impl Outward {
             groups: HashMap::new(),
             consumers: Vec::new(),
             fifo_due_us: None,
+            registry_away: None,
             readers: ReaderCounts::default(),
             unaddressed: 0,
             caught_up: Vec::new(),

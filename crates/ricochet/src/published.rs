@@ -30,6 +30,10 @@ pub(crate) struct Published {
     pub(crate) keys_read: u64,
     /// Why the key file could not be read the last time.
     pub(crate) key_error: Option<String>,
+    /// Number of times that the file of members was read again.
+    pub(crate) members_read: u64,
+    /// Why the file of members could not be read the last time.
+    pub(crate) member_file_error: Option<String>,
 }
 
 /// Another node of the cluster and its groups.

@@ -13,7 +13,7 @@ use crate::shared::Shared;
 const CHECK_PERIOD_US: u64 = 1_000_000;
 
 /// Facts that change when a file is written or replaced: device, inode, length, and time of the change.
-type Facts = (u64, u64, u64, i64, i64);
+pub(crate) type Facts = (u64, u64, u64, i64, i64);
 
 /// Watches the key file, on the node's thread. When it changes, the node continues with the keys in it.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl KeyFile {
     }
 }
 
-fn facts(path: &Path) -> Option<Facts> {
+pub(crate) fn facts(path: &Path) -> Option<Facts> {
     let metadata = fs::metadata(path).ok()?;
     let changed = (metadata.ctime(), metadata.ctime_nsec());
     Some((metadata.dev(), metadata.ino(), metadata.len(), changed.0, changed.1))

@@ -21,6 +21,7 @@ use crate::outgoing::Outgoing;
 use crate::outward::Outward;
 use crate::patterns::{Names, Patterns};
 use crate::published::Published;
+use crate::registry::Link;
 use crate::replay::Windows;
 use crate::ring::{Ring, Slot};
 use crate::sleep::Sleep;
@@ -95,6 +96,8 @@ pub(crate) struct Shared {
     pub(crate) patterns: Mutex<Patterns>,
     /// Number of the next request.
     pub(crate) next_request: AtomicU64,
+    /// State of the registry that the members come from, if they come from one.
+    pub(crate) registry: Option<Arc<Link>>,
 }
 
 /// Reason why the core is not available.
@@ -124,12 +127,13 @@ pub(crate) struct Parts {
     pub(crate) waker: Waker,
     /// Random number of the first request.
     pub(crate) first_request: u64,
+    pub(crate) registry: Option<Arc<Link>>,
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         let Parts { config, id, address, interface, core, ip_groups, keys, waker, first_request, .. } = parts;
-        let Parts { ring, repairs, requests, membership_ring, outgoing, transmitter, .. } = parts;
+        let Parts { ring, repairs, requests, membership_ring, outgoing, transmitter, registry, .. } = parts;
         Arc::new(Self {
             config,
             id,
@@ -159,6 +163,7 @@ impl Shared {
             names: Mutex::default(),
             patterns: Mutex::default(),
             next_request: AtomicU64::new(first_request),
+            registry,
         })
     }
 

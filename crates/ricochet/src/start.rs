@@ -1,13 +1,11 @@
 //! Starts a node from its settings: opens the sockets, creates membership and core, starts the threads.
 
-use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use hashbrown::HashSet;
-use membership::{Gossip, GossipConfig, Me, MemberFile, Membership, Static, StaticConfig};
+use membership::Me;
 use netio::interface::Interface;
 use netio::multicast::{
     GroupSocket, InterfaceFacts, IpVersion, Joiner, OpenError, Outbox, OwnConfig, OwnSocket, RECEIVED_MAX,
@@ -37,9 +35,11 @@ use crate::outward::Outward;
 use crate::pool::Pool;
 use crate::rekey::KeyFile;
 use crate::ring::Ring;
-use crate::shared::{Batch, Changes, Core, Parts, Shared};
+use crate::shared::{Changes, Core, Parts, Shared};
 use crate::slow_readers::SlowReaders;
+use crate::sources::Source;
 use crate::transmitter::Transmitter;
+use crate::view::MakeView;
 use crate::wake::Waker;
 use crate::watch::Watch;
 
@@ -57,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) injection: Option<Injection>,
     /// Configuration of the core, instead of the one that follows from `config`.
     pub(crate) core: Option<NodeConfig>,
+    /// The application's provider of membership.
+    pub(crate) view: Option<MakeView>,
 }
 
 /// Starts a node.
@@ -69,7 +71,7 @@ pub(crate) fn start(settings: Settings) -> Result<Node, StartError> {
 
 /// Returns the driver of a node whose threads are not started, and the node's limits.
 pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError> {
-    let Settings { config, keys: given, injection, core } = settings;
+    let Settings { config, keys: given, injection, core, view } = settings;
     config.check()?;
     let (keys, key_file) = read_keys(&config, &given)?;
     let life = clock::since_1970_us();
@@ -78,7 +80,8 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
     let sockets = Sockets::open(&config)?;
     let address = sockets.own.local_address();
     let seal = keys.as_ref().map(|keys| Seal::new(Arc::clone(keys), id, life, address));
-    let membership = open_membership(&config, Me { id, address, life }, rng.next_u64())?;
+    let waker = Waker::new().map_err(StartError::system("create an event descriptor"))?;
+    let source = Source::open(&config, Me { id, address, life }, view, &waker, rng.next_u64())?;
     let control = config.node.control.as_deref().map(StatusServer::bind).transpose()?;
 
     let window = sockets.window(&config.buffers);
@@ -97,15 +100,8 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
     let transmitter = Transmitter::new(sending.clone(), seal.clone());
     let slot = config.buffers.datagram_max;
     let membership_slot = slot.max(membership::wire::DATAGRAM_MAX);
-    let waker = Waker::new().map_err(StartError::system("create an event descriptor"))?;
-    let membership = MembershipDriver {
-        provider: membership,
-        output: MembershipOutput { outbox: Outbox::new(sending.clone()), seal: seal.clone() },
-        version: u64::MAX,
-        changed_us: None,
-        farewells: HashSet::new(),
-        batch: Batch::default(),
-    };
+    let output = MembershipOutput { outbox: Outbox::new(sending.clone()), seal: seal.clone() };
+    let membership = MembershipDriver::new(source.provider, output);
     let shared = Shared::new(Parts {
         id,
         address,
@@ -122,6 +118,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         keys,
         waker,
         first_request: rng.next_u64(),
+        registry: source.registry,
         config,
     });
     let filter = Filter { id, own: address, seal, injection };
@@ -138,6 +135,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         names: NamesDriver::default(),
         watch,
         key_file,
+        member_file: source.file,
         slow_readers: SlowReaders::default(),
         control,
     };
@@ -356,33 +354,6 @@ fn first_address(node: &NodeSection) -> Result<IpAddr, StartError> {
             seen => seen.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
         },
     })
-}
-
-fn open_membership(config: &Config, me: Me, random_seed: u64) -> Result<Membership, StartError> {
-    let wrong = |error: &dyn std::fmt::Display| StartError::Membership(error.to_string());
-    if let Some(path) = &config.membership.file {
-        let text =
-            fs::read_to_string(path).map_err(StartError::system(format!("read {}", path.display())))?;
-        let file = MemberFile::parse(&text).map_err(|error| wrong(&error))?;
-        return Static::new(StaticConfig::default(), me, &file, random_seed)
-            .map(Membership::Static)
-            .map_err(|error| wrong(&error));
-    }
-    let mut seeds = Vec::new();
-    for seed in &config.membership.seeds {
-        let resolved =
-            seed.to_socket_addrs().map_err(|error| StartError::Seed { seed: seed.clone(), error })?;
-        // A name may have addresses of both versions; the socket has one.
-        let before = seeds.len();
-        seeds.extend(resolved.filter(|address| address.is_ipv4() == me.address.is_ipv4()));
-        if seeds.len() == before {
-            let version = if me.address.is_ipv4() { 4 } else { 6 };
-            return Err(StartError::SeedVersion { seed: seed.clone(), version });
-        }
-    }
-    Gossip::new(GossipConfig::lan(), me, &seeds, random_seed)
-        .map(Membership::Gossip)
-        .map_err(|error| wrong(&error))
 }
 
 /// Returns a generator with the given random seed, or one from the operating system.

@@ -226,7 +226,9 @@ impl Subscription {
     fn message_of(&self, event: Event) -> Option<Message> {
         match event {
             Event::Message(message) => Some(message),
-            Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) => None,
+            Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) | Event::Registry(_) => {
+                None
+            }
             Event::Lost(lost) => {
                 let mut all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
                 if all.len() == LOST_MAX && all.pop_front().is_some() {

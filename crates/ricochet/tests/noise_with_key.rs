@@ -24,6 +24,6 @@ fn with_a_key_noise_changes_no_message() {
         assert_eq!(received.forged, 0, "altered or forged messages at node {at}");
     }
     for node in &outcome.nodes {
-        assert!(node.status().dropped["not authentic"] > 100, "{:#?}", node.status());
+        assert!(node.status().dropped["unauthentic"] > 100, "{:#?}", node.status());
     }
 }

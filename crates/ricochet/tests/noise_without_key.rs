@@ -16,7 +16,7 @@ fn without_a_key_a_node_keeps_serving_and_counts_its_drops() {
     for node in &outcome.nodes {
         let status = node.status();
         let dropped = &status.dropped;
-        assert!(dropped["unknown first byte"] > 100 && dropped["of other groups"] > 10, "{status:#?}");
+        assert!(dropped["unknown"] > 100 && dropped["foreign"] > 10, "{status:#?}");
         assert!(status.malformed.values().sum::<u64>() > 10, "{status:#?}");
     }
     // Forgeries may spoil streams that the attacker has captured. Streams unknown to it are served.

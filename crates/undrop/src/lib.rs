@@ -12,5 +12,6 @@ mod moved;
 mod multicast;
 pub mod output;
 pub mod scheme;
+mod top;
 
-pub use cli::main;
+pub use cli::{command, main};

@@ -80,8 +80,11 @@ pub struct Congestion {
     moments: [Moment; 2],
     run: Run,
     queue: Option<Queue>,
-    /// Losses that may be recovered while the queue is full: of packets solved, and of those forecast.
-    credits: [f64; 2],
+    /// Losses that the link itself has while the queue is full: of packets solved, of those forecast, and of
+    /// those that are evidence of another path.
+    credits: [f64; 3],
+    /// Whether the queue has become known since [`Congestion::take_news`].
+    is_new: bool,
     /// Runs of losses that were not examined yet.
     runs_new: u32,
     /// Whether packets were counted since the counts last faded.
@@ -124,11 +127,12 @@ struct Queue {
 }
 
 impl Queue {
-    /// Returns the delays from which losses are those of the queue, for packets solved and for those
-    /// forecast. While the queue fills, some of its losses seem to lie below its edge. They are no reason for
-    /// repairs.
-    fn full_from(&self) -> [usize; 2] {
-        [self.edge.bin, bin_of(delay_of(self.edge.bin) / 2)]
+    /// Returns the delays from which losses are those of the queue, for packets solved, for those forecast,
+    /// and for those that are evidence. While the queue fills, some of its losses seem to lie below its edge.
+    /// They are no reason for repairs.
+    fn full_from(&self) -> [usize; 3] {
+        let edge = self.edge.bin;
+        [edge, bin_of(delay_of(edge) / 2), edge]
     }
 
     /// Whether the losses of a full queue are more than those of the link.
@@ -150,7 +154,8 @@ impl Congestion {
             moments: [0, MOMENT_S / 2].map(Moment::new),
             run: Run::default(),
             queue: None,
-            credits: [0.0; 2],
+            credits: [0.0; 3],
+            is_new: false,
             runs_new: 0,
             is_busy: false,
             next_fade_us: 0,
@@ -218,7 +223,7 @@ impl Congestion {
             moment.bins[bin].add(fates);
         }
         if let Some(queue) = &self.queue {
-            let most = [CREDIT_MAX, queue.burst];
+            let most = [CREDIT_MAX, queue.burst, CREDIT_MAX];
             for ((credit, from), most) in self.credits.iter_mut().zip(queue.full_from()).zip(most) {
                 if bin >= from {
                     *credit = (*credit + fates.packets * queue.below).min(most);
@@ -238,6 +243,21 @@ impl Congestion {
     /// Whether a lost packet would be left to its sender.
     pub fn would_leave(&self, seq: Seq) -> bool {
         self.marks.bin_at(seq, 1).is_some_and(|(bin, _)| self.is_full(bin, 0) && self.credits[0] < 1.0)
+    }
+
+    /// Whether the queue has become known since the last call, so that earlier losses were those of the
+    /// queue.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.is_new) && self.mode == OnCongestion::Leave
+    }
+
+    /// Whether a missing packet is evidence of another path: not if a full queue may have dropped it, which
+    /// drops packets and repairs unequally, because packets come in bursts. As many count as the link loses.
+    pub fn is_of_link(&mut self, seq: Seq) -> bool {
+        match self.marks.bin_at(seq, 1) {
+            Some((bin, _)) => self.judge_by(bin, 2) == Verdict::Recover,
+            None => true,
+        }
     }
 
     /// Whether losses at this delay are those of a full queue for an account, and are not recovered.
@@ -307,7 +327,8 @@ impl Congestion {
     fn examine(&mut self) {
         self.runs_new = 0;
         self.expect();
-        let needed = EVIDENCE[usize::from(self.queue.is_some())];
+        let was_unknown = self.queue.is_none();
+        let needed = EVIDENCE[usize::from(!was_unknown)];
         let [_, minute, hour] = &self.horizons;
         self.queue = [minute, hour].into_iter().find_map(|horizon| {
             let edge = horizon.edge().filter(|edge| edge.evidence >= needed)?;
@@ -322,8 +343,9 @@ impl Congestion {
                 explains,
             })
         });
+        self.is_new |= was_unknown && self.queue.is_some();
         if self.queue.is_none() {
-            self.credits = [0.0; 2];
+            self.credits = [0.0; 3];
         }
     }
 

@@ -59,6 +59,8 @@ pub(super) struct Counts {
     pub(super) lost: u64,
     tails: [Tail; CANDIDATES],
     pub(super) settled: Settled,
+    /// Number of packets after which candidates gave a loss up, at least; 0 without packets.
+    pub(super) span: u64,
 }
 
 impl Counts {
@@ -72,6 +74,7 @@ impl Counts {
             lost: u64::from(new.lost.wrapping_sub(old.lost).min(packets)),
             tails: array::from_fn(|index| new.tails[index].since(old.tails[index])),
             settled,
+            span: 0,
         }
     }
 
@@ -84,6 +87,10 @@ impl Counts {
             sum.failed = sum.failed.saturating_add(tail.failed);
         }
         self.settled.add(&other.settled);
+        self.span = match (self.span, other.span) {
+            (0, span) | (span, 0) => span,
+            (span, other) => span.min(other),
+        };
     }
 
     /// Share of lost packets.
@@ -185,10 +192,17 @@ impl History {
         self.fast.sum(|_| true)
     }
 
-    /// Counts of the last minute. Seconds in which even the candidate `highest` would have left most losses
-    /// say nothing about candidates, and are left out.
-    pub(super) fn slow(&self, highest: usize) -> Counts {
-        self.slow.sum(|second| 2 * second.failed(highest) <= second.lost)
+    /// Counts of the last minute. Two kinds of seconds say nothing about candidates, and are left out: those
+    /// in which even the candidate `highest` would have left most losses, and those of traffic so slow that
+    /// candidates gave losses up after far fewer packets than `span`.
+    pub(super) fn slow(&self, highest: usize, span: u64) -> Counts {
+        let is_like = |second: &Counts| second.span == 0 || 3 * second.span >= 2 * span;
+        self.slow.sum(|second| is_like(second) && 2 * second.failed(highest) <= second.lost)
+    }
+
+    /// Begins to count the packets that show rare batches: traffic has become far faster.
+    pub(super) fn begin(&mut self) {
+        (self.packets, self.seconds, self.last_second) = (0, 0, None);
     }
 
     /// Whether the counts are too few to show rare batches that last long.
@@ -210,7 +224,7 @@ mod tests {
         let mut history = History::new();
         history.add(5_000_000, &counts(100, 0, 0, 0));
         history.add(5_950_000, &counts(10, 0, 0, 0));
-        let packets = |history: &History| (history.fast().packets, history.slow(0).packets);
+        let packets = |history: &History| (history.fast().packets, history.slow(0, 0).packets);
         assert_eq!(packets(&history), (110, 110));
         history.add(6_000_000, &counts(1, 0, 0, 0));
         assert_eq!(packets(&history), (11, 111));
@@ -225,8 +239,21 @@ mod tests {
         history.add(5_000_000, &second(10, 5));
         history.add(6_000_000, &second(90, 46));
         history.add(7_000_000, &second(0, 0));
-        let slow = history.slow(CANDIDATES - 1);
+        let slow = history.slow(CANDIDATES - 1, 0);
         assert_eq!((slow.packets, slow.lost, slow.failed(0)), (200, 10, 5));
+    }
+
+    #[test]
+    fn seconds_of_far_slower_traffic_are_left_out() {
+        let mut history = History::new();
+        history.add(5_000_000, &Counts { span: 500, ..counts(1_000, 0, 0, 0) });
+        history.add(6_000_000, &Counts { span: 30, lost: 20, ..counts(100, 9, 9, 9) });
+        history.add(6_500_000, &Counts { span: 400, ..counts(10, 0, 0, 0) });
+        history.add(7_000_000, &Counts { span: 350, ..counts(1, 0, 0, 0) });
+        assert_eq!(
+            [30, 400, 510, 700].map(|span| history.slow(0, span).packets),
+            [1_111, 1_001, 1_001, 1_000]
+        );
     }
 
     #[test]

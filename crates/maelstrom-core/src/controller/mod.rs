@@ -277,7 +277,9 @@ impl Controller {
             return;
         }
         if !is_stale {
-            let counts = Counts::between((&self.last.0, &self.last.1), (forecast, loss));
+            let span = self.plan().spans(situation.per_second)[0];
+            let mut counts = Counts::between((&self.last.0, &self.last.1), (forecast, loss));
+            counts.span = span;
             self.history.add(now_us, &counts);
         }
         (self.last, self.stale) = ((*forecast, *loss), 0);
@@ -303,7 +305,7 @@ impl Controller {
         let range = self.range();
         self.update_thin(now_us, range, delay_us);
         let spans = self.update_spans(now_us);
-        let (fast, slow) = (self.history.fast(), self.history.slow(range.cap));
+        let (fast, slow) = (self.history.fast(), self.history.slow(range.cap, spans[0]));
         self.useless.on_settled(now_us, fast.settled, delay_us, self.may_rest(&fast, range));
         self.useless.on_repair_loss(now_us, situation.repair_loss, delay_us);
         let is_young = self.history.is_young();
@@ -371,14 +373,14 @@ impl Controller {
     }
 
     /// Returns the number of packets after which each candidate gives a loss up. Where traffic has become far
-    /// faster than in the last minute, these are far more, and what candidates left before says little.
+    /// faster than in the last minute, these are far more, and rare batches have to show again.
     fn update_spans(&mut self, now_us: u64) -> [u64; LADDER.len()] {
         let spans = self.plan().spans(self.situation.per_second);
-        let (span, longest, since_us) = (spans[self.wanted], self.longest_span.0, self.longest_span.1);
+        let (span, (longest, since_us)) = (spans[0], self.longest_span);
         if self.situation.per_second > 0 {
             let is_longer = 2 * span >= 3 * longest;
             if is_longer && longest > 0 {
-                self.history = History::new();
+                self.history.begin();
             }
             if is_longer || now_us >= since_us + PATIENCE_US {
                 self.longest_span = (span, now_us);

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn only_a_rate_that_was_chosen_is_a_candidate() {
         let plan = Plan { is_auto: true, ..Plan::default() };
-        assert_eq!(plan.candidate(), Some(4));
+        assert_eq!(plan.candidate(), Some(7));
         assert_eq!(Plan::default().candidate(), None);
         assert_eq!(Plan { rate: "2/7".parse().unwrap(), ..plan }.candidate(), None);
     }

@@ -358,9 +358,13 @@ impl Ingress {
         self.bind(cx, view)?;
         let is_excused = self.is_excused();
         for entry in view.entries().filter(|_| !is_excused) {
-            if self.arrivals.count_missing(entry.seq) {
+            if !self.arrivals.is_uncounted(entry.seq) {
+                continue;
+            }
+            self.rung.on_missing(entry.seq);
+            if self.congestion.is_of_link(entry.seq) {
+                self.arrivals.count_missing(entry.seq);
                 self.path.on_missing();
-                self.rung.on_missing(entry.seq);
             }
         }
         if view.is_names_only() {
@@ -479,6 +483,9 @@ impl Ingress {
         self.doubtful.expire(now_us);
         self.forecaster.on_tick(now_us);
         self.congestion.on_tick(now_us);
+        if self.congestion.take_news() {
+            self.path.forgive();
+        }
         if self.ledger.on_tick(&mut self.arrivals) {
             self.expire();
         }

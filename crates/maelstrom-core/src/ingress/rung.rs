@@ -35,6 +35,9 @@ const UNKNOWN_MAX: usize = 2_048;
 const LOOK_US: [u64; 2] = [250, 1_000];
 /// Shortest time by which an answer may be later than a round trip, in microseconds.
 const LATE_MIN_US: u64 = 10_000;
+/// Number of packets after which all have been named, unless names were lost. At the lowest rates a repair
+/// has no room for the names of all new packets, and the others come with the next datagram of names.
+const NAMED_WITHIN: u64 = 192;
 /// Longest time between two repairs that counts as their pace, in microseconds.
 const PAUSE_MAX_US: u64 = 100_000;
 
@@ -48,6 +51,8 @@ pub(super) struct Rung {
     unknown: Vec<Unknown>,
     /// Places before this one belong to an overflow, or to an earlier stream.
     overflown: Seq,
+    /// Last packet that a datagram of names has named.
+    named_apart: u64,
     /// Oldest place whose answer may be on the way.
     pending: Option<Seq>,
     next_look_us: Option<u64>,
@@ -71,6 +76,8 @@ struct Unknown {
     is_determined: bool,
     /// Whether a repair has named it. Else its packet may have arrived, and its name may follow.
     is_named: bool,
+    /// Whether its name is still to come.
+    is_awaited: bool,
 }
 
 /// The ingress at the time of a look.
@@ -123,6 +130,11 @@ impl Pace {
         if span > newest.0 { u64::from(WINDOW_MAX) } else { span.max(1) }
     }
 
+    /// Whether no repair has come for far longer than usual.
+    fn is_silent(&self, now_us: u64, rtt_us: u64) -> bool {
+        now_us.saturating_sub(self.at_us) > (2 * self.pause_us()).max(rtt_us / 8)
+    }
+
     /// Number of repairs that come while the next `places` packets do.
     fn repairs_in(&self, places: u64) -> u64 {
         16 * places / self.places.max(1)
@@ -139,6 +151,7 @@ impl Rung {
             missing: VecDeque::with_capacity(MISSING_MAX),
             unknown: Vec::with_capacity(UNKNOWN_MAX),
             overflown: Seq(0),
+            named_apart: 0,
             pending: None,
             next_look_us: None,
         }
@@ -159,7 +172,9 @@ impl Rung {
 
     /// Notes an authentic repair.
     pub(super) fn on_repair(&mut self, now_us: u64, view: &RecipeView<'_>, newest: Seq) {
-        if copied(view).is_none() && !view.is_names_only() {
+        if view.is_names_only() {
+            self.named_apart = view.last().0;
+        } else if copied(view).is_none() {
             self.pace.on_repair(now_us, newest, view.last().0 + 1 - view.first().0);
         }
     }
@@ -216,7 +231,8 @@ impl Rung {
         self.next_look_us?;
         self.rest();
         let rtt_us = self.rtt_us.filter(|_| self.mode != Requests::Off)?;
-        self.look(scene);
+        let is_apart = scene.newest.0.saturating_sub(self.named_apart) < 2 * NAMED_WITHIN;
+        self.look(scene, is_apart && !self.pace.is_silent(now_us, rtt_us));
         let late_us = rtt_us + (rtt_us / 4).max(LATE_MIN_US);
         self.asked.retain(|asked| asked.seq >= scene.open);
         let is_pending =
@@ -231,7 +247,8 @@ impl Rung {
                 scene.counts.overflown += self.leave_alone(batch);
                 continue;
             }
-            let count = self.wanted(now_us, rtt_us, window, scene.newest, batch);
+            let short = |also_awaited| self.wanted(now_us, rtt_us, window, scene.newest, batch, also_awaited);
+            let count = short(true);
             waits |= batch.iter().any(|place| self.may_ask(now_us, late_us, place.seq));
             if count > usize::from(DEFICIT_MAX) {
                 if is_overflow(batch, scene.newest.minus(window / 2)) {
@@ -239,7 +256,8 @@ impl Rung {
                 }
                 continue;
             }
-            request = self.request(now_us, late_us, batch, count);
+            // A name makes a request for its packet needless.
+            request = self.request(now_us, late_us, batch, short(false));
             if let Some(request) = &request {
                 scene.counts.requests += 1;
                 scene.counts.packets += u64::from(request.deficit);
@@ -254,7 +272,7 @@ impl Rung {
     }
 
     /// Lists the unknown places.
-    fn look(&mut self, scene: &Scene<'_>) {
+    fn look(&mut self, scene: &Scene<'_>, names_follow: bool) {
         let Self { unknown, missing, overflown, .. } = self;
         let first = scene.open.max(*overflown);
         let is_unknown = |seq: Seq| match scene.arrivals.place(seq) {
@@ -264,6 +282,7 @@ impl Rung {
             Place::Arrived { .. } | Place::Recovered { .. } => false,
         };
         let is_named = |seq: Seq| scene.arrivals.place(seq) != Place::Unnamed;
+        let is_awaited = |seq: Seq| names_follow && scene.newest.0.saturating_sub(seq.0) < NAMED_WITHIN;
         missing.retain(|&seq| seq >= first && matches!(scene.arrivals.place(seq), Place::Missing { .. }));
         unknown.clear();
         let in_equations = scene.decoder.unknowns().map(|(id, is_determined)| (Seq(id.0), is_determined));
@@ -271,15 +290,28 @@ impl Rung {
         let all = in_equations.chain(others.map(|&seq| (seq, false)));
         unknown.extend(
             all.filter(|&(seq, _)| seq >= first && is_unknown(seq))
-                .map(|(seq, is_determined)| Unknown { seq, is_determined, is_named: is_named(seq) })
+                .map(|(seq, is_determined)| {
+                    let is_named = is_named(seq);
+                    Unknown { seq, is_determined, is_named, is_awaited: !is_named && is_awaited(seq) }
+                })
                 .take(UNKNOWN_MAX),
         );
         unknown.sort_unstable();
+        unknown.dedup_by_key(|place| place.seq);
     }
 
     /// Number of packets of a batch to ask for; 0 while the code may bring it back in time.
-    fn wanted(&self, now_us: u64, rtt_us: u64, window: u64, newest: Seq, batch: &[Unknown]) -> usize {
-        let free = || batch.iter().filter(|place| !place.is_determined);
+    fn wanted(
+        &self,
+        now_us: u64,
+        rtt_us: u64,
+        window: u64,
+        newest: Seq,
+        batch: &[Unknown],
+        also_awaited: bool,
+    ) -> usize {
+        let free =
+            || batch.iter().filter(|place| !place.is_determined && (also_awaited || !place.is_awaited));
         let deficit = free().count();
         let Some(oldest) = batch.first().filter(|_| deficit > 0) else { return 0 };
         let age = newest.0.saturating_sub(oldest.seq.0);
@@ -315,7 +347,8 @@ impl Rung {
     fn request(&mut self, now_us: u64, late_us: u64, batch: &[Unknown], count: usize) -> Option<Request> {
         // TCP's packets are not answered for, so that no choice of the others solves the batch.
         let every = self.mode == Requests::Udp;
-        let wanted = || batch.iter().filter(|place| every || !place.is_determined).map(|place| place.seq);
+        let may_help = |place: &&Unknown| (every || !place.is_determined) && !place.is_awaited;
+        let wanted = || batch.iter().filter(may_help).map(|place| place.seq);
         let count = if every && count > 0 { wanted().count().min(usize::from(DEFICIT_MAX)) } else { count };
         // Whichever place a copy is of, it spares one equation.
         let coming = batch.iter().filter(|place| self.is_coming(now_us, late_us, place.seq)).count();

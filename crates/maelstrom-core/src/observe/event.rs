@@ -151,6 +151,16 @@ pub enum EventKind {
         /// Longest packet that it carries.
         mtu: usize,
     },
+    /// The gateway limits the segments of TCP connections, so that repairs fit into the path.
+    SegmentsLimited {
+        /// The limits.
+        limits: String,
+    },
+    /// The gateway cannot limit the segments of TCP connections.
+    SegmentsUnlimited {
+        /// The reason.
+        reason: String,
+    },
 }
 
 impl EventKind {
@@ -175,6 +185,8 @@ impl EventKind {
             Self::Finding { .. } => "path_finding",
             Self::NoFinding(_) => "path_finding_over",
             Self::NarrowPath { .. } => "path_narrow",
+            Self::SegmentsLimited { .. } => "segments_limited",
+            Self::SegmentsUnlimited { .. } => "segments_unlimited",
         }
     }
 
@@ -189,7 +201,8 @@ impl EventKind {
             | Self::Residual { .. }
             | Self::Fragmented { .. }
             | Self::Finding { .. }
-            | Self::NarrowPath { .. } => Level::Warning,
+            | Self::NarrowPath { .. }
+            | Self::SegmentsUnlimited { .. } => Level::Warning,
             Self::Rate { level, .. } => *level,
             _ => Level::Info,
         }
@@ -210,12 +223,18 @@ impl EventKind {
                  another code, and `overhead_max` may allow no higher rate",
             ),
             Self::Fragmented { .. } => Some(
-                "lower the MTU of the sites or of the route to the far site, as `undrop gateway check` proposes",
+                "none is needed for a few long packets that are not TCP; otherwise set `mtu = \"manage\"`, or lower \
+                 the MTU of the sites as `undrop gateway check` proposes",
             ),
             Self::Finding { finding, .. } => Some(finding.remedy()),
             Self::NarrowPath { .. } => Some(
                 "set `wan_mtu` to this, and lower the MTU of the sites or of the route to the far site as `undrop \
-                 gateway check` then says; longer packets are not protected, and longer repairs are cut in two",
+                 gateway check` then says; longer packets are not protected, and longer repairs are cut in two. With \
+                 `mtu = \"manage\"`, the packets of new TCP connections fit by themselves",
+            ),
+            Self::SegmentsUnlimited { .. } => Some(
+                "load nf_tables with `modprobe nf_tables`, and give the gateway CAP_NET_ADMIN; or set `mtu = \
+                 \"check\"`, and lower the MTU of the sites as `undrop gateway check` then proposes",
             ),
             _ => None,
         }
@@ -289,9 +308,29 @@ impl fmt::Display for EventKind {
                 write!(f, "on the path to the peer, as it reports: {finding}")
             }
             Self::NoFinding(finding) => write!(f, "no more on the path from the peer: {finding}"),
+            Self::NarrowPath { .. } | Self::SegmentsLimited { .. } | Self::SegmentsUnlimited { .. } => {
+                self.fmt_lengths(f)
+            }
+        }
+    }
+}
+
+impl EventKind {
+    /// Writes an event about lengths of packets.
+    fn fmt_lengths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::NarrowPath { mtu } => {
                 write!(f, "the path carries packets of at most {mtu} bytes, less than `wan_mtu`")
             }
+            Self::SegmentsLimited { limits } => write!(
+                f,
+                "segments of new TCP connections are limited so that repairs fit into the path: {limits}"
+            ),
+            Self::SegmentsUnlimited { reason } => write!(
+                f,
+                "TCP segments cannot be limited, so that repairs of long packets are cut in two: {reason}"
+            ),
+            _ => Ok(()),
         }
     }
 }

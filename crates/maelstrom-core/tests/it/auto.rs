@@ -107,7 +107,7 @@ fn a_link_without_losses_gets_the_lowest_rate_and_both_ends_know_it() {
     let repairs = pair.status(A, |peer| peer.egress.repair_packets);
     stream(&mut pair, 1_000, 0.0, 2);
     let repairs = pair.status(A, |peer| peer.egress.repair_packets) - repairs;
-    assert!((310..=315).contains(&repairs), "{repairs} repairs for 10,000 packets");
+    assert!((248..=252).contains(&repairs), "{repairs} repairs for 10,000 packets");
     let plan = pair.status(B, |peer| peer.far.plan);
     assert_eq!((plan.rate, plan.window, plan.is_auto), (LADDER[0], 512, true));
     assert_eq!(pair.status(A, |peer| peer.rtt_us), Some(80_000));
@@ -117,7 +117,7 @@ fn a_link_without_losses_gets_the_lowest_rate_and_both_ends_know_it() {
 /// The shares that the documents state.
 #[test]
 fn short_packets_pay_a_larger_share_of_bytes_than_long_ones() {
-    for (len, lossless, lossy) in [(1_300, 4.0, 41.2), (600, 5.0, 45.4), (200, 8.9, 61.3), (100, 14.6, 85.1)]
+    for (len, lossless, lossy) in [(1_300, 3.3, 41.2), (600, 4.3, 45.4), (200, 8.0, 61.3), (100, 13.4, 85.1)]
     {
         let highest = Schedule::Sliding { rate: Targets::RATE_MAX, window: 512, density: 15 };
         for (schedule, expected) in [(Schedule::Auto, lossless), (highest, lossy)] {
@@ -179,7 +179,7 @@ fn a_far_gateway_without_a_choice_still_tells_what_each_rate_would_leave() {
     let (forecast, loss) = pair.status(A, |peer| (peer.far.forecast, peer.far.loss));
     assert!(forecast.packets > 29_000 && forecast.packets < 30_001, "{forecast:?}");
     assert!(u64::from(forecast.lost).abs_diff(loss.lost) < 30, "{forecast:?} {loss:?}");
-    assert!(forecast.tails[0].half > 0 && forecast.tails[9].half == 0, "{forecast:?}");
+    assert!(forecast.tails[0].half > 0 && forecast.tails[12].half == 0, "{forecast:?}");
     let plan = pair.status(B, |peer| peer.far.plan);
     assert_eq!((plan.rate, plan.window, plan.is_auto), (rate("3/8"), 0, false));
 }

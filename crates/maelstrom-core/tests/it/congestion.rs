@@ -1,12 +1,16 @@
 //! Packets that are left to the senders behind a full queue, and packets that are recovered: TCP in a model,
 //! then packets through two gateways.
 //!
-//! The path is trusted, so that nothing but the queue decides.
+//! Where nothing but the queue decides, the path is trusted.
+
+use std::cell::Cell;
+use std::rc::Rc;
 
 use crate::bottleneck::{Bottleneck, FlowPlan, Kind, Outcome};
-use crate::pair::{A, B, Pair, payload, trusting, udp};
+use crate::pair::{A, B, Pair, coin, config, payload, trusting, udp};
 use maelstrom_core::congestion::OnCongestion::{self, Leave, Mask};
 use maelstrom_core::congestion::{Congestion, Verdict};
+use maelstrom_core::counters::Withheld;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::wire::SendTime;
 use maelstrom_core::{Config, Schedule, Seq};
@@ -265,6 +269,39 @@ fn through_a_queue(on_congestion: OnCongestion, tos: u8, random_loss: bool) -> (
     }
     pair.advance(3_000_000);
     (pair, lost)
+}
+
+/// A queue drops the packets of a burst, and hardly one of the repairs between bursts.
+#[test]
+fn a_full_queue_that_drops_packets_and_no_repairs_is_not_taken_for_another_path() {
+    let gateway = |side| {
+        let schedule = Schedule::Sliding { rate: "1/16".parse().unwrap(), window: 256, density: 15 };
+        Config { schedule, on_congestion: Leave, ..config(side) }
+    };
+    let mut pair = Pair::up([gateway(A), gateway(B)]);
+    let (mut lose, mut of_link) = (coin(71, 0.01), 0);
+    let (drops, mut lose_repair) = (Rc::new(Cell::new(false)), coin(72, 0.01));
+    let is_dropping = Rc::clone(&drops);
+    pair.lose_datagram = Box::new(move || lose_repair() && !is_dropping.get());
+    for n in 0..16_000_u32 {
+        let is_full = n % 800 >= 600;
+        pair.delay_us = if is_full { 85_000 } else { 5_000 };
+        drops.set(is_full);
+        let is_lost = if is_full { n % 3 == 0 } else { lose() };
+        if n == 8_000 {
+            pair.recovered[B].clear();
+        }
+        of_link += usize::from(is_lost && !is_full && n >= 8_000);
+        pair.send(A, &udp(A, n as u16, &payload(n)), is_lost);
+        pair.advance(500);
+    }
+    pair.advance(3_000_000);
+    let unexplained = pair.status(B, |peer| peer.withheld.count(Withheld::Unexplained));
+    let recovered = pair.recovered[B].len();
+    assert!(
+        recovered * 4 > of_link * 3 && unexplained == 0,
+        "{recovered} of {of_link}, {unexplained} withheld"
+    );
 }
 
 #[test]

@@ -65,3 +65,30 @@ fn a_window_is_whole_again_when_repairs_arrive_again() {
     assert_eq!(lost_and_recovered(&mut pair, 0.0, 3_000), (80, 80));
     assert_eq!(code(&pair), "sliding (512; 1/8)");
 }
+
+/// Where many repairs are lost, each names all its packets. At the lowest rate that would be more names than
+/// there is room for.
+#[test]
+fn no_repair_of_packets_that_fit_is_cut_in_two_where_most_repairs_are_lost() {
+    let mut pair = Pair::up([A, B].map(|side| Config { schedule: Schedule::Auto, ..config(side) }));
+    let packet_max = pair.status(A, |peer| peer.packet_max);
+    assert_eq!(packet_max, 1_301);
+    let send = |pair: &mut Pair, packets: u32, length: usize, seed: u64, repair_loss: f64| {
+        pair.lose_datagram = Box::new(coin(seed, repair_loss));
+        for n in 0..packets {
+            let mut payload = (u64::from(n) + seed * 1_000_000).to_be_bytes().to_vec();
+            payload.resize(length - 28, 7);
+            pair.send(A, &udp(A, n as u16, &payload), false);
+            pair.advance(200);
+        }
+        pair.status(A, |peer| (peer.decision.unwrap().rate.to_string(), *peer.egress))
+    };
+    let (rate, _) = send(&mut pair, 20_000, packet_max, 1, 0.0);
+    assert_eq!(rate, "1/40", "the lowest rate fits, and a clean link needs no other");
+    let (rate, counts) = send(&mut pair, 10_000, packet_max, 2, 0.4);
+    assert_eq!((counts.cut_in_two, counts.long_packets), (0, 0), "of {} at {rate}", counts.repair_packets);
+    // The next longer packet is counted, and so are the repairs that are cut because of it.
+    let (_, counts) = send(&mut pair, 1_000, 1_400, 3, 0.0);
+    assert_eq!(counts.long_packets, 1_000);
+    assert!(counts.cut_in_two > 0);
+}

@@ -75,6 +75,22 @@ fn a_burst_beyond_the_codes_reach_comes_back_after_one_round_trip() {
     assert_eq!(pair.status(B, |peer| peer.ingress.unused.count(Unused::WrongRecovery)), 0);
 }
 
+/// At the lowest rates a repair has no room for the names of all new packets. The others have arrived, and
+/// their names follow.
+#[test]
+fn packets_whose_names_are_still_to_come_are_not_asked_for() {
+    for rate in ["1/28", "1/40"] {
+        let mut pair = up([sliding(A, rate, 512), sliding(B, rate, 512)]);
+        stream(&mut pair, 0..6_000, |_| false);
+        let asked = pair.status(B, |peer| peer.ingress.requests);
+        assert_eq!(asked.packets, 0, "{rate}: {asked:?}");
+        // One lost packet, and none of those around it.
+        stream(&mut pair, 6_000..9_000, |n| n == 7_000);
+        let asked = pair.status(B, |peer| peer.ingress.requests);
+        assert!(pair.recovered[B].len() == 1 && asked.packets <= 1, "{rate}: {asked:?}");
+    }
+}
+
 #[test]
 fn without_requests_the_same_burst_stays_lost() {
     let off = |side| Config { requests: Requests::Off, ..sliding(side, "1/8", 256) };

@@ -13,7 +13,7 @@ use maelstrom_core::congestion::OnCongestion;
 use maelstrom_core::{Match, Protect, RepairDscp, RepairRate, Requests};
 
 use super::classes::{self, Conditions};
-use super::types::{InjectionChoice, Mode, PathChoice, SchemeChoice, TapChoice};
+use super::types::{InjectionChoice, Mode, MtuChoice, PathChoice, SchemeChoice, TapChoice};
 use super::values::{self, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
 
 /// Maximum number of `[[peer]]` sections.
@@ -113,6 +113,15 @@ diagnostics::settings! {
             form: Optional(Integer::new(576, 65535)),
             default: Fallback::Absent("the MTU of the `wan` interface"),
             example: "wan_mtu = 1500",
+        }
+        /// Treatment of packets whose repairs do not fit into the path. With `manage` the gateway limits the
+        /// segments of TCP connections with hosts of the peers' networks, by a table of nftables that is
+        /// removed when the gateway ends. With `check` it changes nothing, and `undrop gateway check`
+        /// proposes commands.
+        mtu: MtuChoice {
+            form: Choice(&[("manage", MtuChoice::Manage), ("check", MtuChoice::Check)]),
+            default: Fallback::Toml("\"manage\""),
+            example: "mtu = \"manage\"",
         }
         /// How packets are copied: by an eBPF program, by packet sockets, or, with `auto`, by eBPF where the
         /// machine allows it.

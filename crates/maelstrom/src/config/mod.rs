@@ -41,7 +41,9 @@ pub use maelstrom_core::auto::{LADDER, WINDOW, WINDOW_LONG};
 pub use maelstrom_core::controller::Targets;
 pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};
 pub use memory::MEMORY_MAX;
-pub use types::{Code, InjectionChoice, Mode, PathChoice, Peer, SchemeChoice, TapChoice, UnknownChoice};
+pub use types::{
+    Code, InjectionChoice, Mode, MtuChoice, PathChoice, Peer, SchemeChoice, TapChoice, UnknownChoice,
+};
 
 use diagnostics::Findings;
 use draft::Draft;

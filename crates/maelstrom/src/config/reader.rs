@@ -1,6 +1,7 @@
 //! The file by the table of keys, then the paths in it: the control socket's, and the key files, which are
 //! read.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use diagnostics::settings::{Document, Fault, Section as _, Setting, parse};
@@ -40,13 +41,9 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
 /// The control socket of a file whose syntax is wrong: that of the first line that sets it, or else the
 /// default.
 pub(super) fn control_by_line(source: &Source) -> PathBuf {
-    let named = |line: &str| {
-        let value = line.trim_start().strip_prefix("control")?.trim_start().strip_prefix('=')?.trim_start();
-        let quote = value.chars().next().filter(|quote| ['"', '\''].contains(quote))?;
-        let path = value[1..].split(quote).next()?;
-        (!path.is_empty()).then(|| source.resolve(Path::new(path)))
-    };
-    source.text().lines().find_map(named).unwrap_or_else(|| PathBuf::from(CONTROL_DEFAULT))
+    source
+        .text_by_line("control")
+        .map_or_else(|| PathBuf::from(CONTROL_DEFAULT), |path| source.resolve(Path::new(path)))
 }
 
 fn read_gateway(document: &mut Document<'_, '_>) -> GatewayDraft {
@@ -108,6 +105,9 @@ impl KeyFiles<'_> {
 fn key_fault(path: &Path, error: &KeyError) -> Fault {
     let shown = shell_word(path);
     let help = match error {
+        KeyError::Unreadable(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            format!("chgrp {{group of this process}} {shown} && chmod 640 {shown}, as root")
+        }
         KeyError::Unreadable(_) => {
             format!("make a key with `undrop gateway genkey --out {shown}`, and copy it to the peer")
         }

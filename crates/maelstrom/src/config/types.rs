@@ -39,6 +39,15 @@ pub enum InjectionChoice {
     Tun,
 }
 
+/// Treatment of packets whose repairs do not fit into the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MtuChoice {
+    /// The gateway limits the segments of TCP connections with hosts of the peers' networks.
+    Manage,
+    /// Nothing: a check of the configuration proposes commands.
+    Check,
+}
+
 /// Evidence that a gateway demands before it takes a missing packet for lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathChoice {

@@ -133,6 +133,20 @@ impl MemberFile {
         Ok(Self { members })
     }
 
+    /// Lists members by their addresses alone, each once. Addresses that no node can have are left out.
+    ///
+    /// # Errors
+    /// [`FileError::TooMany`].
+    pub fn of(addresses: impl IntoIterator<Item = SocketAddr>) -> Result<Self, FileError> {
+        let mut seen = HashSet::new();
+        let addresses = addresses.into_iter().map(canonical);
+        let members: Vec<ListedMember> = addresses
+            .filter(|&address| is_sendable(address) && seen.insert(address))
+            .map(|address| ListedMember { address, groups: Vec::new() })
+            .collect();
+        if members.len() > LISTED_MAX { Err(FileError::TooMany(members.len())) } else { Ok(Self { members }) }
+    }
+
     /// Returns all members in the order of the file.
     pub fn members(&self) -> &[ListedMember] {
         &self.members
@@ -203,5 +217,19 @@ mod tests {
         assert!(member.group_ids().is_sorted());
         assert_eq!(file.member("10.0.0.8:1".parse().unwrap()), None);
         assert_eq!(MemberFile::parse("").unwrap().members(), []);
+    }
+
+    #[test]
+    fn members_are_listed_by_their_addresses_each_once() {
+        let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|text| text.parse().expect("an address")).collect()
+        };
+        let given =
+            addresses(&["10.0.0.8:1", "[::ffff:10.0.0.7]:1", "0.0.0.0:1", "10.0.0.7:1", "10.0.0.7:0"]);
+        let file = MemberFile::of(given).unwrap();
+        let listed: Vec<SocketAddr> = file.members().iter().map(|member| member.address).collect();
+        assert_eq!(listed, addresses(&["10.0.0.8:1", "10.0.0.7:1"]));
+        let many = (1..=LISTED_MAX as u16 + 1).map(|port| SocketAddr::from(([10, 0, 0, 7], port)));
+        assert_eq!(MemberFile::of(many), Err(FileError::TooMany(LISTED_MAX + 1)));
     }
 }

@@ -94,26 +94,15 @@ impl Static {
         let twice_us = 2 * period_us;
         in_range("silence_us", config.silence_us, twice_us..=3_600_000_000, "two periods to an hour")?;
         config.lists.check()?;
-        let others = file.members().iter().filter(|member| member.address != me.address);
-        let listed: Vec<Listed> = others
-            .map(|member| Listed {
-                address: member.address,
-                groups: member.group_ids().into(),
-                last_presence: None,
-                live: None,
-                answered_us: None,
-            })
-            .collect();
-        let by_address = listed.iter().enumerate().map(|(at, listed)| (listed.address, at)).collect();
         let rng = |stream| {
             let mut rng = ChaCha8Rng::seed_from_u64(random_seed);
             rng.set_stream(stream);
             rng
         };
-        Ok(Self {
+        let mut made = Self {
             me,
-            listed,
-            by_address,
+            listed: Vec::new(),
+            by_address: HashMap::new(),
             exchange: Exchange::new(me.id, config.lists, rng(0)),
             proofs: Proofs::new(me.life, rng(1)),
             just_proven: None,
@@ -123,7 +112,31 @@ impl Static {
             eager_periods: EAGER_PERIODS,
             left: false,
             config,
-        })
+        };
+        made.change_file(0, file);
+        Ok(made)
+    }
+
+    /// Continues with the members of another file. Nodes at addresses that it does not list are members no
+    /// more; those at addresses that are new to it are contacted at once.
+    pub fn change_file(&mut self, now_us: u64, file: &MemberFile) {
+        let mut before: HashMap<SocketAddr, Listed> =
+            self.listed.drain(..).map(|listed| (listed.address, listed)).collect();
+        for member in file.members().iter().filter(|member| member.address != self.me.address) {
+            let ListedMember { address, .. } = *member;
+            let known = before.remove(&address);
+            let (last_presence, live, answered_us) = known
+                .map_or((None, None, None), |known| (known.last_presence, known.live, known.answered_us));
+            let groups = member.group_ids().into();
+            self.listed.push(Listed { address, groups, last_presence, live, answered_us });
+        }
+        for gone in before.into_values() {
+            gone.live.into_iter().for_each(|(id, _)| self.exchange.dismiss(id));
+            self.proofs.forget(gone.address);
+        }
+        self.by_address = self.listed.iter().enumerate().map(|(at, listed)| (listed.address, at)).collect();
+        self.eager_periods = EAGER_PERIODS;
+        self.next_presence_us = now_us;
     }
 
     pub(crate) fn exchange(&self) -> &Exchange {

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::common::{Net, SECOND_US, address};
-use membership::MemberFile;
 use membership::counters::Dropped;
 use membership::wire::Presence;
+use membership::{MemberFile, Membership};
 use ricochet_core::{GroupId, NodeId};
 
 const SEEDS: u64 = 20;
@@ -94,6 +94,35 @@ fn a_partition_heals_and_changes_made_in_it_arrive() {
         assert_eq!(net.node(0).members().count(), 4);
         net.sides.clear();
         net.run_until_right(5 * SECOND_US);
+    }
+}
+
+#[test]
+fn nodes_that_a_changed_file_lists_are_found_and_those_that_it_lacks_are_gone() {
+    for seed in 0..SEEDS {
+        let mut net = Net::new(seed);
+        net.loss = 0.05;
+        for place in 0..4 {
+            net.start_static(place, &file(3));
+        }
+        net.run_us(6 * SECOND_US);
+        assert_eq!(net.node(0).members().count(), 2, "seed {seed}");
+        assert_eq!(net.node(3).members().count(), 0, "seed {seed}: nobody listens to it");
+        (0..4).for_each(|place| net.change_file(place, &file(4)));
+        net.run_until_right(4 * SECOND_US);
+        net.run_us(4 * SECOND_US);
+        let versions: Vec<u64> = net.nodes().map(Membership::version).collect();
+        (0..4).for_each(|place| net.change_file(place, &file(4)));
+        net.run_us(SECOND_US);
+        assert!(
+            net.nodes().map(Membership::version).eq(versions),
+            "seed {seed}: the same file changes nothing"
+        );
+        (0..4).for_each(|place| net.change_file(place, &file(2)));
+        let left: Vec<NodeId> = net.node(0).members().map(|member| member.id).collect();
+        assert_eq!(left, [net.id(1)], "seed {seed}");
+        net.run_us(10 * SECOND_US);
+        assert_eq!(net.node(0).members().count(), 1, "seed {seed}: it is not believed again");
     }
 }
 

@@ -91,7 +91,7 @@ fn random_datagrams_are_counted_and_change_nothing() {
     }
     assert_eq!(net.nodes().map(Membership::version).collect::<Vec<_>>(), versions);
     let malformed: u64 =
-        net.nodes().flat_map(|node| node.counts().malformed.iter()).map(|(_, count)| count).sum();
+        net.nodes().map(|node| node.counts().malformed.iter().map(|(_, count)| count).sum::<u64>()).sum();
     assert!(malformed > 15_000, "{malformed}");
 }
 

@@ -3,6 +3,7 @@
 
 mod alive;
 mod allocations;
+mod clamp;
 mod inject;
 mod lab;
 mod multicast;

@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use diagnostics::{Diagnostic, Findings};
 
 use super::draft::Draft;
+use super::membership::MembershipDraft;
 use super::sections::NodeDraft;
 
 /// Runs all cross checks. Values that could not be read take no part in them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     membership_has_one_source(draft, findings);
+    settings_of_sources_are_used(draft, findings);
     ports_differ(&draft.node, findings);
     versions_agree(&draft.node, findings);
     groups_base_fits(&draft.node, findings);
@@ -17,16 +19,53 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
 }
 
 fn membership_has_one_source(draft: &Draft, findings: &mut Findings) {
-    let (Some(file), Some(seeds)) = (&draft.membership.file, &draft.membership.seeds) else { return };
-    if file.value.is_some() && !seeds.value.is_empty() {
+    let MembershipDraft { file, seeds, etcd, kubernetes, .. } = &draft.membership;
+    let sources = [
+        ("file", file.as_ref().filter(|set| set.value.is_some()).map(|set| &set.span)),
+        ("seeds", seeds.as_ref().filter(|set| !set.value.is_empty()).map(|set| &set.span)),
+        ("etcd", etcd.as_ref().filter(|set| !set.value.is_empty()).map(|set| &set.span)),
+        ("kubernetes", kubernetes.as_ref().filter(|set| set.value.is_some()).map(|set| &set.span)),
+    ];
+    let mut set = sources.iter().filter_map(|(name, span)| Some((name, (*span)?)));
+    let (Some((first, first_at)), Some((second, second_at))) = (set.next(), set.next()) else { return };
+    let message = format!("`membership.{first}` and `membership.{second}` exclude each other");
+    findings.add(
+        Diagnostic::error("contradiction", message)
+            .at(first_at.clone())
+            .related(second_at.clone(), format!("`{second}` is here"))
+            .expected("one source of members")
+            .seen("both")
+            .note("each of them names all members, or leads to them")
+            .help("leave one of them out"),
+    );
+}
+
+/// Settings of a source that is not used are a mistake: the one that they belong to was forgotten.
+fn settings_of_sources_are_used(draft: &Draft, findings: &mut Findings) {
+    let MembershipDraft { etcd, etcd_prefix, etcd_lease_s, kubernetes, kubernetes_api, .. } =
+        &draft.membership;
+    let has_etcd = etcd.as_ref().is_none_or(|set| !set.value.is_empty());
+    let has_kubernetes = kubernetes.as_ref().is_none_or(|set| set.value.is_some());
+    let settings = [
+        ("etcd_prefix", "etcd", has_etcd, etcd_prefix.as_ref().and_then(|set| set.span.clone())),
+        ("etcd_lease_s", "etcd", has_etcd, etcd_lease_s.as_ref().and_then(|set| set.span.clone())),
+        (
+            "kubernetes_api",
+            "kubernetes",
+            has_kubernetes,
+            kubernetes_api.as_ref().and_then(|set| set.span.clone()),
+        ),
+    ];
+    for (name, source, is_used, span) in settings {
+        if is_used || span.is_none() {
+            continue;
+        }
         findings.add(
-            Diagnostic::error("contradiction", "`membership.file` and `membership.seeds` exclude each other")
-                .at(file.span.clone())
-                .related(seeds.span.clone(), "`seeds` is here")
-                .expected("a file or seeds")
-                .seen("both")
-                .note("the file names all members, so that no seed is needed")
-                .help("leave one of them out"),
+            Diagnostic::error("unused", format!("`membership.{name}` has no effect"))
+                .at(span)
+                .expected(format!("`membership.{source}` as well"))
+                .seen("none")
+                .help(format!("set `{source}`, or leave `{name}` out")),
         );
     }
 }

@@ -6,10 +6,10 @@ use diagnostics::settings::{Document, Root, Section as _};
 
 use super::flow::{FlowDraft, FlowSection};
 use super::history::{HistoryDraft, HistorySection};
+use super::membership::{MembershipDraft, MembershipSection};
 use super::sections::{
     AnnounceDraft, AnnounceSection, BuffersDraft, BuffersSection, FifoDraft, FifoSection, KeyDraft,
-    KeySection, MembershipDraft, MembershipSection, NakDraft, NakSection, NodeDraft, NodeSection,
-    RepairDraft, RepairSection, layout,
+    KeySection, NakDraft, NakSection, NodeDraft, NodeSection, RepairDraft, RepairSection, layout,
 };
 
 /// Settings of a node. A key that is left out has its default.

@@ -25,27 +25,28 @@ mod cross;
 mod draft;
 mod flow;
 mod history;
+mod membership;
 mod sections;
 mod types;
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use ::membership::MemberFile;
 use diagnostics::settings::{Section as _, parse};
 use diagnostics::{Diagnostic, Findings, Report, Source, shell_word};
 use keyfile::KeyError;
-use membership::MemberFile;
 use thiserror::Error;
 
 pub use draft::Config;
 pub(crate) use flow::follow_text;
 pub use flow::{FlowSection, parse_follow};
 pub use history::HistorySection;
+pub use membership::MembershipSection;
 pub use sections::{
-    AnnounceSection, BuffersSection, FifoSection, KeySection, MembershipSection, NakSection, NodeSection,
-    RepairSection,
+    AnnounceSection, BuffersSection, FifoSection, KeySection, NakSection, NodeSection, RepairSection,
 };
 pub(crate) use types::HOUR;
 pub use types::{GROUP_ADDRESSES_MAX, GROUP_PORT, PORT, RepairMode};
@@ -103,6 +104,13 @@ impl Reading {
         Self { source, findings, draft }
     }
 
+    fn control(&self) -> Option<PathBuf> {
+        match &self.draft {
+            Some(draft) => draft.node.control.clone()?.value,
+            None => self.source.text_by_line("control").map(PathBuf::from),
+        }
+    }
+
     fn config(self) -> Result<Config, ConfigError> {
         match self.draft {
             Some(draft) if self.findings.errors() == 0 => Ok(draft.finish()),
@@ -118,6 +126,19 @@ impl Config {
     /// [`ConfigError`] with all mistakes. A missing interface is none: it may be set later.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Reading::of_file(path).config()
+    }
+
+    /// The control socket that a TOML file names. Other mistakes in the file do not matter, because a node
+    /// runs on while its file is being changed.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with all mistakes, if the file names no socket and has some.
+    pub fn control(path: &Path) -> Result<Option<PathBuf>, ConfigError> {
+        let reading = Reading::of_file(path);
+        match reading.control() {
+            Some(control) => Ok(Some(control)),
+            None => reading.config().map(|_| None),
+        }
     }
 
     /// Reads TOML.
@@ -182,6 +203,9 @@ fn check_key_file(draft: &Draft, findings: &mut Findings) {
     let Err(error) = ClusterKey::read_all(path) else { return };
     let shown = shell_word(path);
     let help = match &error {
+        KeyError::Unreadable(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            format!("chgrp {{group of this process}} {shown} && chmod 640 {shown}, as root")
+        }
         KeyError::Unreadable(_) => {
             format!("make a key with `undrop multicast genkey --out {shown}`, and copy it to all hosts")
         }

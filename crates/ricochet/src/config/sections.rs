@@ -25,7 +25,7 @@ const TEN_SECONDS: Duration = Duration::from_secs(10);
 pub(super) fn layout() -> Layout {
     Layout::default()
         .with::<NodeSection>()
-        .with::<MembershipSection>()
+        .with::<super::membership::MembershipSection>()
         .with::<RepairSection>()
         .with::<NakSection>()
         .with::<AnnounceSection>()
@@ -42,27 +42,13 @@ fn ip_address() -> Text<IpAddr> {
     })
 }
 
-fn path(form: &str) -> Text<PathBuf> {
+pub(super) fn path(form: &str) -> Text<PathBuf> {
     Text::new(form, |text| {
         if text.is_empty() || text.contains('\0') {
             return Err(Fault::bad("is not a path").seen(quoted(text)));
         }
         Ok(PathBuf::from(text))
     })
-}
-
-fn seeds() -> List<Text<String>> {
-    let entry = Text::new("", |text| {
-        let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-        match port {
-            Some(port) if port > 0 => Ok(text.to_owned()),
-            _ => Err(Fault::bad("holds an entry without a port")
-                .seen(quoted(text))
-                .help("write `\"ADDRESS:PORT\"`")),
-        }
-    });
-    let expected = "an array of addresses or host names with ports, such as `[\"10.0.0.7:7900\"]`".to_owned();
-    List { expected, entry, min: 0, max: 1 << 10 }
 }
 
 fn group_dscp() -> List<Text<String>> {
@@ -86,16 +72,7 @@ macro_rules! defaults {
     };
 }
 
-defaults!(
-    NodeSection,
-    MembershipSection,
-    RepairSection,
-    NakSection,
-    AnnounceSection,
-    FifoSection,
-    BuffersSection,
-    KeySection,
-);
+defaults!(NodeSection, RepairSection, NakSection, AnnounceSection, FifoSection, BuffersSection, KeySection,);
 
 diagnostics::settings! {
     /// The node and its addresses: the section `[node]`.
@@ -194,26 +171,6 @@ diagnostics::settings! {
             form: Optional(path("the path of a Unix socket")),
             default: Fallback::Absent("no socket"),
             example: "control = \"/run/undrop/node.sock\"",
-        }
-    }
-}
-
-diagnostics::settings! {
-    /// How the node finds the other nodes: the section `[membership]`. Either gossip or a file names them.
-    #[derive(Clone, Debug, PartialEq)]
-    pub struct MembershipSection(MembershipDraft): "membership" as "[membership]" {
-        /// Seed addresses: nodes through which this node joins the cluster. One live node is enough; the
-        /// first node of a cluster needs none.
-        seeds: Vec<String> {
-            form: seeds(),
-            default: Fallback::Toml("[]"),
-            example: "seeds = [\"10.0.0.7:7900\"]",
-        }
-        /// File that names all members, instead of gossip.
-        file: Option<PathBuf> {
-            form: Optional(path("the path of a file")),
-            default: Fallback::Absent("gossip"),
-            example: "file = \"members.toml\"",
         }
     }
 }

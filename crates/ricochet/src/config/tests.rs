@@ -26,8 +26,10 @@ fn the_examples_in_the_table_are_correct() {
             header = next;
             text += &format!("{header}\n");
         }
-        // The file would exclude the seeds.
-        if !key.example.contains("members.toml") {
+        // The seeds would exclude other sources of members.
+        let is_other_source =
+            ["members.toml", "etcd", "kubernetes"].iter().any(|part| key.example.contains(part));
+        if !is_other_source {
             text += &format!("{}\n", key.example);
         }
     }
@@ -190,8 +192,61 @@ fn values_that_do_not_go_together_are_refused() {
         mistake("[node]\naddress = \"10.0.0.1\"\ngroups_base = \"ff15::1\"")
             .contains("the IP version of `address`")
     );
-    let both = "[membership]\nseeds = [\"a:1\"]\nfile = \"members.toml\"";
-    assert!(mistake(both).contains("seen: both"));
+    let sources = ["seeds = [\"a:1\"]", "file = \"m\"", "etcd = [\"http://a:1\"]", "kubernetes = \"a/b\""];
+    for (at, first) in sources.iter().enumerate() {
+        Config::parse(&format!("[membership]\n{first}")).unwrap();
+        for second in &sources[at + 1..] {
+            let said = mistake(&format!("[membership]\n{first}\n{second}"));
+            assert!(said.contains("exclude each other") && said.contains("seen: both"), "{said}");
+            assert!(said.contains("` is here (line"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn settings_of_a_source_of_members_need_the_source() {
+    for (lone, source) in [
+        ("etcd_prefix = \"/a\"", "`membership.etcd` as well"),
+        ("etcd_lease_s = 5", "`membership.etcd` as well"),
+        ("kubernetes_api = \"http://a:1\"", "`membership.kubernetes` as well"),
+    ] {
+        let said = mistake(&format!("[membership]\n{lone}"));
+        assert!(said.contains("has no effect") && said.contains(source), "{said}");
+    }
+    let config =
+        Config::parse("[membership]\netcd = [\"http://[fd00::1]:2379/\"]\netcd_prefix = \"/a/b\"").unwrap();
+    let etcd = config.membership.etcd().unwrap().unwrap();
+    assert_eq!(
+        (etcd.endpoints[0].to_string().as_str(), etcd.prefix.as_str(), etcd.ttl_s),
+        ("http://[fd00::1]:2379", "/a/b", 10)
+    );
+    let config = Config::parse("[membership]\nkubernetes = \"prices/undrop\"").unwrap();
+    let kubernetes = config.membership.kubernetes().unwrap().unwrap();
+    assert_eq!((kubernetes.namespace.as_str(), kubernetes.service.as_str()), ("prices", "undrop"));
+    assert_eq!(kubernetes.endpoint.to_string(), "http://127.0.0.1:8001");
+}
+
+#[test]
+fn addresses_of_services_are_checked() {
+    for (text, said) in [
+        ("etcd = [\"https://10.0.0.1:2379\"]", "`stunnel` or `kubectl proxy`"),
+        ("etcd = [\"10.0.0.1:2379\"]", "write `\"http://HOST:PORT\"`"),
+        ("etcd = \"http://10.0.0.1:2379\"", "an array of addresses"),
+        ("etcd = [\"http://a:1\"]\netcd_prefix = \"undrop\"", "a path of letters"),
+        ("etcd = [\"http://a:1\"]\netcd_prefix = \"/undrop/\"", "a path of letters"),
+        ("etcd = [\"http://a:1\"]\netcd_prefix = \"/\"", "a path of letters"),
+        ("etcd = [\"http://a:1\"]\netcd_lease_s = 1", "2 to 3600"),
+        ("kubernetes = \"undrop\"", "write `\"NAMESPACE/SERVICE\"`"),
+        ("kubernetes = \"Default/undrop\"", "write `\"NAMESPACE/SERVICE\"`"),
+        ("kubernetes = \"a/b/c\"", "write `\"NAMESPACE/SERVICE\"`"),
+        ("kubernetes = \"a/b\"\nkubernetes_api = \"https://kubernetes.default.svc\"", "kubectl proxy"),
+    ] {
+        let seen = mistake(&format!("[membership]\n{text}\n"));
+        assert!(seen.contains(said) && seen.ends_with(": 1 error"), "{seen}");
+    }
+    let mut config = Config::default();
+    config.membership.etcd = vec!["ftp://a".to_owned()];
+    assert!(config.membership.etcd().unwrap_err().contains("membership.etcd: expected http://HOST:PORT"));
 }
 
 #[test]

@@ -28,6 +28,7 @@ use crate::control::StatusServer;
 use crate::drain::Drain;
 use crate::greetings::{FIRST_BYTE, GREETING_MAX, Greeting};
 use crate::key::Seal;
+use crate::member_file::MemberFileWatch;
 use crate::members::left_for_good;
 use crate::patterns::wire::NamesDatagram;
 use crate::published::PublishedMember;
@@ -56,6 +57,7 @@ pub(crate) struct Driver {
     pub(crate) names: NamesDriver,
     pub(crate) watch: Watch,
     pub(crate) key_file: KeyFile,
+    pub(crate) member_file: MemberFileWatch,
     pub(crate) slow_readers: SlowReaders,
     pub(crate) control: Option<StatusServer>,
 }
@@ -71,6 +73,8 @@ pub(crate) struct MembershipDriver {
     pub(crate) batch: Batch,
     /// Nodes that have said that they leave, and are members still.
     pub(crate) farewells: HashSet<NodeId>,
+    /// Number of times that the registry was found lost or reached.
+    pub(crate) registry_changes: u64,
 }
 
 /// Sends the membership's datagrams.
@@ -177,7 +181,7 @@ impl Driver {
             provider.handle_timeout(now_us, output);
         }
         output.outbox.flush();
-        shared.published.lock().unwrap_or_else(PoisonError::into_inner).membership = *provider.counts();
+        shared.published.lock().unwrap_or_else(PoisonError::into_inner).membership = provider.counts();
         if membership.provider.version() != membership.version {
             membership.changed_us.get_or_insert(now_us);
         }
@@ -190,6 +194,7 @@ impl Driver {
         if self.membership.regroup_due_us(&core).is_some_and(|due_us| due_us <= now_us) {
             self.membership.regroup(now_us, &mut core, &self.shared);
         }
+        self.membership.tell_registry(&mut core, &self.shared);
         self.greetings.set_members(now_us, &self.membership);
         self.greetings.handle_timeout(now_us, &mut core, &self.shared, &mut self.membership.output);
         core.node.hold_losses(self.batches.holds_packets());
@@ -202,6 +207,7 @@ impl Driver {
         }
         self.watch.handle_timeout(now_us, &self.shared);
         self.key_file.handle_timeout(now_us, &self.shared);
+        self.member_file.handle_timeout(now_us, &mut self.membership, &self.shared);
     }
 
     fn sleep(&mut self, poller: &mut Poller) -> io::Result<()> {
@@ -213,6 +219,7 @@ impl Driver {
                 self.membership.regroup_due_us(&core),
                 Some(self.watch.poll_timeout()),
                 self.key_file.poll_timeout(),
+                self.member_file.poll_timeout(),
                 self.shared.outgoing.due_us(),
                 self.slow_readers.poll_timeout(&self.shared.backpressure),
                 self.greetings.greetings.poll_timeout(),
@@ -251,10 +258,32 @@ impl Driver {
 }
 
 impl MembershipDriver {
+    pub(crate) fn new(provider: Membership, output: MembershipOutput) -> Self {
+        Self {
+            provider,
+            output,
+            version: u64::MAX,
+            changed_us: None,
+            batch: Batch::default(),
+            farewells: HashSet::new(),
+            registry_changes: 0,
+        }
+    }
+
     fn regroup_due_us(&self, core: &Core) -> Option<u64> {
         let groups = core.changes.since_us.map(|since_us| since_us + GROUPS_US);
         let view = self.changed_us.map(|since_us| since_us + VIEW_US);
         [groups, view].into_iter().flatten().min()
+    }
+
+    /// Tells subscriptions whether the registry of the members is reached.
+    fn tell_registry(&mut self, core: &mut Core, shared: &Shared) {
+        let Some(link) = &shared.registry else { return };
+        if std::mem::replace(&mut self.registry_changes, link.changes()) != self.registry_changes
+            && let Some(news) = link.news()
+        {
+            core.out.tell_registry(&news);
+        }
     }
 
     /// Applies changes: this node's groups go to the core and to the membership,

@@ -129,7 +129,11 @@ impl Queue {
             match event {
                 Event::Message(message) => self.add(&mut inner, message),
                 Event::Lost(lost) => inner.add_lost(lost),
-                Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) => {
+                Event::History(_)
+                | Event::Member(_)
+                | Event::Group(_)
+                | Event::Order(_)
+                | Event::Registry(_) => {
                     inner.add_news(event);
                 }
             }

@@ -1,17 +1,17 @@
 //! Collects the [`Status`] of a running node.
 
-use std::fmt::Display;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use foundation::Reason;
 use ricochet_core::GroupId;
 use ricochet_core::bins::BinsCounts;
 use ricochet_core::node::NodeCounts;
 
 use super::{
     Counts, DealingsStatus, FlowStatus, GroupStatus, KeyStatus, PeerStatus, ReaderStatus, ReceptionStatus,
-    RingStatus, Status, SubscriptionStatus, VolumeStatus,
+    RingStatus, Status, SubscriptionStatus, VolumeStatus, reasons,
 };
 use crate::clock;
 use crate::config::follow_text;
@@ -38,6 +38,7 @@ impl Shared {
         };
         let sent = self.transmitter.counts();
         let mut status = Status {
+            schema: super::SCHEMA.to_owned(),
             id: self.id.to_string(),
             address: Some(self.address),
             uptime_ms: clock::now_us().saturating_sub(self.started_us) / 1_000,
@@ -63,6 +64,9 @@ impl Shared {
             keys: self.key_status(),
             keys_read: published.keys_read,
             key_error: published.key_error.clone(),
+            members_read: published.members_read,
+            member_file_error: published.member_file_error.clone(),
+            registry: self.registry.as_ref().map(|link| link.status()),
             ..Status::default()
         };
         match self.core() {
@@ -188,8 +192,8 @@ fn peer(published: &Published, member: &PublishedMember, dealings: Option<Dealin
     }
 }
 
-fn by_reason(counts: impl Iterator<Item = (impl Display, u64)>) -> Counts {
-    counts.map(|(reason, count)| (reason.to_string(), count)).collect()
+fn by_reason(counts: impl Iterator<Item = (impl Reason, u64)>) -> Counts {
+    counts.map(|(reason, count)| (reason.name().to_owned(), count)).collect()
 }
 
 fn named<const N: usize>(counts: [(&str, u64); N]) -> Counts {
@@ -248,7 +252,10 @@ fn of_bins(counts: &BinsCounts) -> Counts {
 
 fn of_membership(counts: &membership::Counts) -> Counts {
     let mut all = fields!(counts, sent, sent_bytes, received, lists, steps, rejoined);
-    all.extend(by_reason(counts.malformed.iter()));
-    all.extend(by_reason(counts.dropped.iter()));
+    let with_prefix = |prefix: &str, counts: Counts| {
+        counts.into_iter().map(|(name, count)| (format!("{prefix}_{name}"), count)).collect::<Counts>()
+    };
+    all.extend(with_prefix(reasons::MALFORMED, by_reason(counts.malformed.iter())));
+    all.extend(with_prefix(reasons::DROPPED, by_reason(counts.dropped.iter())));
     all
 }

@@ -1,7 +1,7 @@
 //! The status of a running node.
 //!
 //! The control socket serves it as one JSON document: [`Status`], field by field.
-//! Fields are added, never renamed.
+//! Fields are added, never renamed; [`SCHEMA`] names the document.
 
 mod collect;
 mod feedback;
@@ -25,12 +25,32 @@ const DOCUMENT_BYTES_MAX: u64 = 1 << 26;
 /// Time that a node has to answer: its thread answers between two batches.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Counters by name.
+/// Schema of the document, with its version: it rises when a field is removed or gets another meaning.
+pub const SCHEMA: &str = "undrop.node.status/1";
+
+/// Reasons in the counts of a status, with their texts.
+pub mod reasons {
+    pub use foundation::Reason;
+    pub use membership::counters::{Dropped as MembershipDropped, Malformed as MembershipMalformed};
+    pub use ricochet_core::counters::{Malformed, Unsound};
+
+    pub use crate::filter::Dropped;
+
+    /// Prefix of the names of [`MembershipMalformed`] among the counts of the membership.
+    pub const MALFORMED: &str = "malformed";
+    /// Prefix of the names of [`MembershipDropped`] there.
+    pub const DROPPED: &str = "dropped";
+}
+
+/// Counts by name. Names are stable and in snake case; [`reasons`] has their texts.
 pub type Counts = BTreeMap<String, u64>;
 
 /// State of a node at one moment. Counters run since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
+    /// [`SCHEMA`].
+    #[serde(default)]
+    pub schema: String,
     /// Identifier of this life of the node.
     pub id: String,
     /// Address that the node sends from and receives at.
@@ -86,6 +106,16 @@ pub struct Status {
     /// Why the key file could not be read the last time. The node continues with the keys that it has.
     #[serde(default)]
     pub key_error: Option<String>,
+    /// Number of times that the file of members was read again.
+    #[serde(default)]
+    pub members_read: u64,
+    /// Why the file of members could not be read the last time. The node continues with the members that it
+    /// has.
+    #[serde(default)]
+    pub member_file_error: Option<String>,
+    /// The registry that the members come from: etcd or Kubernetes.
+    #[serde(default)]
+    pub registry: Option<RegistryStatus>,
     /// Number of runs of packets known to be missing.
     pub missing_runs: usize,
     /// Datagrams not sent because the address of their receiver is unknown.
@@ -223,6 +253,29 @@ pub struct InterfaceStatus {
     pub made_again: u64,
     /// Times that this failed; the node retries every second.
     pub failed: u64,
+}
+
+/// State of the registry that the members come from. While it is away, the members stay as they are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegistryStatus {
+    /// `etcd` or `Kubernetes`.
+    pub kind: String,
+    /// Address of the server that was reached last.
+    pub endpoint: Option<String>,
+    /// Whether the changes of members arrive.
+    pub reached: bool,
+    /// Whether this node's entry is stored, as far as the node knows. Kubernetes registers nodes itself.
+    pub registered: bool,
+    /// Times that this node was registered, or registered again.
+    pub registrations: u64,
+    /// Times that all members were read: at the start, and whenever changes may have been missed.
+    pub lists: u64,
+    /// Times that the registry was lost.
+    pub lost: u64,
+    /// Entries that could not be read.
+    pub unreadable: u64,
+    /// Why the changes do not arrive, or why this node's entry is not stored.
+    pub error: Option<String>,
 }
 
 /// Flow control of what a node sends.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use testkit::wait_until;
+
 use crate::common::{LONG, Lan, alone, join_all, meet, next, numbers};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ricochet::{
@@ -122,6 +124,41 @@ fn members_can_be_listed_in_a_file() {
     let subscriptions = join_all(&nodes, "g");
     nodes[0].send("g", &7u32.to_be_bytes()).unwrap();
     assert_eq!(numbers(&nodes[1], &subscriptions[1], 1), [7]);
+}
+
+#[test]
+fn a_file_of_members_that_changes_is_read_again() {
+    let directory = std::env::temp_dir().join(format!("ricochet-file-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (path, next) = (directory.join("members.toml"), directory.join("next.toml"));
+    let replace = |addresses: &[String]| {
+        let entries = addresses.iter().map(|address| format!("[[member]]\naddress = \"{address}\"\n"));
+        std::fs::write(&next, entries.collect::<String>()).unwrap();
+        std::fs::rename(&next, &path).unwrap();
+    };
+    replace(&["127.0.0.1:1".to_owned()]);
+    let start = || {
+        let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+        builder.member_file(&path).start().unwrap()
+    };
+    let nodes = [start(), start(), start()];
+    let _all = nodes.each_ref().map(|node| node.join("g").unwrap());
+    assert_eq!(nodes[0].members("g"), 0);
+    let addresses = nodes.each_ref().map(|node| node.address().to_string());
+    replace(&addresses);
+    assert!(nodes.iter().all(|node| node.wait_for_members("g", 2, LONG)));
+    // A file with a mistake changes nothing.
+    std::fs::write(&path, "[[member]\n").unwrap();
+    wait_until("the mistake is told", || nodes[0].status().member_file_error.is_some());
+    assert_eq!(nodes[0].members("g"), 2);
+    std::fs::write(&path, "").unwrap();
+    let is_empty = || nodes[0].status().member_file_error.is_some_and(|why| why.ends_with("saw none"));
+    wait_until("the empty file is told", is_empty);
+    assert_eq!(nodes[0].members("g"), 2);
+    replace(&addresses[..2]);
+    wait_until("a node is no member any more", || nodes[0].members("g") == 1);
+    assert_eq!(nodes[0].status().member_file_error, None);
+    std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]

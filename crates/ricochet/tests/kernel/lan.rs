@@ -113,7 +113,7 @@ fn lost_messages_are_recovered_over_every_transport() {
                 "{transport}: {others} messages are reported as recovered that were not lost"
             );
             let status = node.status();
-            assert!(status.dropped["loss injected"] > 20, "{transport}: {status:#?}");
+            assert!(status.dropped["injected"] > 20, "{transport}: {status:#?}");
             assert!(status.counts["repaired"] + status.counts["requested"] > 20, "{transport}");
             assert!(subscription.take_lost().is_empty());
         }
@@ -160,7 +160,7 @@ fn ordered_subscriptions_deliver_in_order() {
         got[from].push(number(&message));
     }
     assert!(got.iter().all(|of_sender| of_sender.iter().copied().eq(0..1_000)));
-    assert!(nodes[2].status().dropped["loss injected"] > 20);
+    assert!(nodes[2].status().dropped["injected"] > 20);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn datagrams_with_a_wrong_key_are_dropped_and_counted() {
         nodes.iter().for_each(|node| assert!(node.send("g", b"secret").is_ok()));
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let dropped = |at: usize| nodes[at].status().dropped["not authentic"];
+    let dropped = |at: usize| nodes[at].status().dropped["unauthentic"];
     let deadline = 2_000;
     for _ in 0..deadline {
         if dropped(0) >= 20 && dropped(1) >= 20 {

@@ -237,16 +237,16 @@ fn with_a_key_recorded_datagrams_reach_no_application() {
     assert!(late.wait_for_members("g", 2, LONG));
     wait_until("replays are dropped", || {
         replay();
-        dropped(&late, "replayed") + dropped(&late, "from an unproven node") >= 100
+        dropped(&late, "replayed") + dropped(&late, "unproven") >= 100
     });
     // When the sender is gone, its recordings are worth nothing either.
     drop(subscriptions.remove(0));
     nodes.remove(0).close();
     wait_until("it has left", || late.status().peers.len() == 1);
-    let before = dropped(&late, "replayed") + dropped(&late, "from an unproven node");
+    let before = dropped(&late, "replayed") + dropped(&late, "unproven");
     wait_until("replays are dropped", || {
         replay();
-        dropped(&late, "replayed") + dropped(&late, "from an unproven node") >= before + 100
+        dropped(&late, "replayed") + dropped(&late, "unproven") >= before + 100
     });
     assert_eq!(late.status().peers.len(), 1, "no recording revives it");
     assert!(subscriptions[0].is_empty());
@@ -283,7 +283,7 @@ fn a_cluster_changes_its_key_while_messages_flow() {
         all_arrive(&nodes[1], &nodes[0], &subscriptions[0], 50);
         assert_eq!(nodes[at].status().keys[0].name, keys[0].name().to_string());
     }
-    assert!(nodes.iter().all(|node| node.status().dropped["not authentic"] == 0));
+    assert!(nodes.iter().all(|node| node.status().dropped["unauthentic"] == 0));
     assert!(nodes[0].set_keys(&[]).is_err(), "a node with a key keeps one");
     assert!(nodes[0].reload_keys().unwrap_err().to_string().contains("key.file"));
 }

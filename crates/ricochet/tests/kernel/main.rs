@@ -16,6 +16,8 @@ mod lifecycle;
 mod marks;
 mod metadata;
 mod patterns;
+mod registries;
 mod requests;
 mod settings;
 mod starting;
+mod views;

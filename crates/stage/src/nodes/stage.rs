@@ -247,7 +247,9 @@ fn receive(subscription: &Subscription, clock: Clock, delivered: &AtomicU64) -> 
                 let what = What::Lost { first: *lost.range().start(), packets: lost.packets() };
                 Report { now_us, key: key(lost.sender(), lost.group()), what }
             }
-            Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) => continue,
+            Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) | Event::Registry(_) => {
+                continue;
+            }
         });
     }
     all

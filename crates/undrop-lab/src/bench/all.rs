@@ -138,10 +138,9 @@ fn execute(program: &Path, command: &Quoted, file: &Path) -> anyhow::Result<Opti
         .context("running a command of the page")?;
     let load = Machine::now()?.since(&before);
     if output.status.success() {
-        let machine = if load.reasons.is_empty() {
-            "calm".to_owned()
-        } else {
-            format!("disturbed: {}", load.reasons.join("; "))
+        let machine = match load.reasons() {
+            reasons if reasons.is_empty() => "calm".to_owned(),
+            reasons => format!("disturbed: {}", reasons.join("; ")),
         };
         let text = format!(
             "undrop-lab {}\n\n{}\nmachine: {machine}\n",

@@ -12,13 +12,15 @@ use netlab::emulator::DirectionCounters;
 
 use undrop::output;
 
+use super::standstill;
+
 /// Ticks of the kernel's counters of processor time per second.
 const TICKS_PER_S: f64 = 100.0;
 /// Most processor time that the host may take, of all.
 const STEAL_PERCENT_MAX: f64 = 1.0;
 /// Most processor time that other programs may use, of one processor.
 const FOREIGN_PERCENT_MAX: f64 = 10.0;
-/// Most time that may be missing in the kernel's counters, because the whole machine stood still.
+/// Most processor time in which the machine stood still, of all.
 const STOPPED_PERCENT_MAX: f64 = 2.0;
 /// Largest share of packets that the emulator may hand over late.
 const LATE_PERCENT_MAX: f64 = 1.0;
@@ -35,20 +37,30 @@ const ATTEMPTS_MAX: u32 = 4;
 pub(crate) struct Load {
     /// Processor time that the host took, of all.
     pub(crate) steal_percent: f64,
-    /// Processor time that is missing in the kernel's counters, of all.
+    /// Processor time in which the machine stood still, of all.
     pub(crate) stopped_percent: f64,
     /// Processor time of other programs, of one processor.
     pub(crate) foreign_percent: f64,
-    /// Reasons why a measurement does not count; none if it does.
-    pub(crate) reasons: Vec<String>,
+    /// Reasons of the host why a measurement does not count.
+    pub(crate) of_host: Vec<String>,
+    /// The same of other programs.
+    pub(crate) of_others: Option<String>,
+}
+
+impl Load {
+    /// Returns all reasons why a measurement does not count; none if it does.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        self.of_host.iter().chain(&self.of_others).cloned().collect()
+    }
 }
 
 /// Processor time up to a moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     at: Instant,
-    /// All ticks of all processors, those that the host took, and those in which a program or the kernel ran.
-    total: u64,
+    /// Time in microseconds in which processors stood still.
+    still_us: u64,
+    /// Ticks of all processors: those that the host took, and those in which a program or the kernel ran.
     stolen: u64,
     busy: u64,
     /// Ticks of this process and its running children.
@@ -64,9 +76,9 @@ impl Machine {
     /// If the kernel does not show its counters.
     pub(crate) fn now() -> anyhow::Result<Self> {
         let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-        let [total, stolen, busy] = ticks(&stat).context("expected a first line `cpu` in /proc/stat")?;
+        let [stolen, busy] = ticks(&stat).context("expected a first line `cpu` in /proc/stat")?;
         let (own, others) = processes();
-        Ok(Self { at: Instant::now(), total, stolen, busy, own, others })
+        Ok(Self { at: Instant::now(), still_us: standstill::total_us(), stolen, busy, own, others })
     }
 
     /// Returns the load since an earlier state.
@@ -75,7 +87,7 @@ impl Machine {
         let wall = self.at.duration_since(before.at).as_secs_f64() * TICKS_PER_S;
         let all = (wall * processors).max(1.0);
         let steal = (self.stolen - before.stolen) as f64 * 100.0 / all;
-        let stopped = (100.0 - (self.total - before.total) as f64 * 100.0 / all).max(0.0);
+        let stopped = (self.still_us - before.still_us) as f64 / 1e6 * TICKS_PER_S * 100.0 / all;
         let used = |(pid, (name, ticks)): (&u64, &(String, u64))| {
             let earlier = before.others.get(pid).map_or(0, |(_, ticks)| *ticks);
             (ticks.saturating_sub(earlier), name.clone())
@@ -85,18 +97,18 @@ impl Machine {
         // A process gets the time of a child as the child ends, also the time before this measurement.
         let at_most = (self.busy - before.busy).saturating_sub(self.own.saturating_sub(before.own));
         let foreign = by_process.min(at_most) as f64 * 100.0 / wall.max(1.0);
-        let mut reasons = Vec::new();
+        let mut of_host = Vec::new();
         if steal > STEAL_PERCENT_MAX {
-            reasons.push(format!("the host took {steal:.1} % of the processor time"));
+            of_host.push(format!("the host took {steal:.1} % of the processor time"));
         }
         if stopped > STOPPED_PERCENT_MAX {
-            reasons.push(format!("{stopped:.1} % of the processor time is missing"));
+            of_host.push(format!("the machine stood still for {stopped:.1} % of the time"));
         }
-        if foreign > FOREIGN_PERCENT_MAX {
+        let of_others = (foreign > FOREIGN_PERCENT_MAX).then(|| {
             let most = others.iter().max().map_or("", |(_, name)| name.as_str());
-            reasons.push(format!("other programs used {foreign:.0} % of a processor, mostly {most}"));
-        }
-        Load { steal_percent: steal, stopped_percent: stopped, foreign_percent: foreign, reasons }
+            format!("other programs used {foreign:.0} % of a processor, mostly {most}")
+        });
+        Load { steal_percent: steal, stopped_percent: stopped, foreign_percent: foreign, of_host, of_others }
     }
 }
 
@@ -132,11 +144,10 @@ pub(crate) fn undisturbed<T>(measure: impl Fn() -> anyhow::Result<T>) -> anyhow:
     for attempt in 1.. {
         let before = Machine::now()?;
         let measured = measure()?;
-        let load = Machine::now()?.since(&before);
-        if load.reasons.is_empty() {
+        let reasons = Machine::now()?.since(&before).reasons().join("; ");
+        if reasons.is_empty() {
             return Ok((measured, attempt - 1));
         }
-        let reasons = load.reasons.join("; ");
         if attempt == ATTEMPTS_MAX {
             output::note(format_args!("  disturbed again, counted all the same: {reasons}"));
             return Ok((measured, attempt - 1));
@@ -146,15 +157,15 @@ pub(crate) fn undisturbed<T>(measure: impl Fn() -> anyhow::Result<T>) -> anyhow:
     unreachable!("the last attempt returns")
 }
 
-/// Returns all ticks, the stolen ones and the busy ones of the line `cpu`: user, nice, system, idle, iowait,
-/// irq, softirq, steal.
-fn ticks(stat: &str) -> Option<[u64; 3]> {
+/// Returns the stolen ticks and the busy ones of the line `cpu`: user, nice, system, idle, iowait, irq,
+/// softirq, steal.
+fn ticks(stat: &str) -> Option<[u64; 2]> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
     let ticks = ticks.get(..8)?;
     let total: u64 = ticks.iter().sum();
     let (idle, stolen) = (ticks[3] + ticks[4], ticks[7]);
-    Some([total, stolen, total - idle - stolen])
+    Some([stolen, total - idle - stolen])
 }
 
 /// Returns the ticks of this process and its children, and name and ticks of each other process. To the
@@ -208,28 +219,28 @@ mod tests {
 
     use super::*;
 
-    fn machine(seconds: u64, total: u64, stolen: u64, others: &[(u64, &str, u64)]) -> Machine {
+    fn machine(seconds: u64, still_us: u64, stolen: u64, others: &[(u64, &str, u64)]) -> Machine {
         static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
         let others = others.iter().map(|&(pid, name, ticks)| (pid, (name.to_owned(), ticks)));
         let at = *START + Duration::from_secs(seconds);
-        Machine { at, total, stolen, busy: total / 2, own: total / 4, others: others.collect() }
+        Machine { at, still_us, stolen, busy: 50_000 + 100 * seconds, own: 0, others: others.collect() }
     }
 
     #[test]
     fn an_idle_machine_is_not_disturbed_and_each_disturbance_has_its_reason() {
         let processors = thread::available_parallelism().map_or(1, |count| count.get() as u64);
         let all = 1_000 * processors;
-        let before = machine(0, 5_000, 10, &[(7, "cron", 3), (9, "shell", 500)]);
-        let quiet = machine(10, 5_000 + all, 10, &[(7, "cron", 5), (9, "shell", 510)]);
+        let before = machine(0, 500, 10, &[(7, "cron", 3), (9, "shell", 500)]);
+        let quiet = machine(10, 90_500 * processors, 10, &[(7, "cron", 5), (9, "shell", 510)]);
         let load = quiet.since(&before);
-        assert!(load.reasons.is_empty(), "{load:?}");
+        assert!(load.reasons().is_empty(), "{load:?}");
         assert!((load.foreign_percent - 1.2).abs() < 1e-9, "{load:?}");
         for (machine, needle) in [
-            (machine(10, 5_000 + all, 10 + all / 20, &[]), "the host took 5.0 %"),
-            (machine(10, 5_000 + all * 9 / 10, 10, &[]), "10.0 % of the processor time is missing"),
-            (machine(10, 5_000 + all, 10, &[(9, "shell", 510), (11, "cargo", 700)]), "mostly cargo"),
+            (machine(10, 500, 10 + all / 20, &[]), "the host took 5.0 %"),
+            (machine(10, 500 + 1_000_000 * processors, 10, &[]), "stood still for 10.0 % of the time"),
+            (machine(10, 500, 10, &[(9, "shell", 510), (11, "cargo", 700)]), "mostly cargo"),
         ] {
-            let reasons = machine.since(&before).reasons;
+            let reasons = machine.since(&before).reasons();
             assert!(reasons.len() == 1 && reasons[0].contains(needle), "{needle}: {reasons:?}");
         }
     }
@@ -238,7 +249,7 @@ mod tests {
     fn a_child_s_time_before_the_measurement_does_not_count() {
         let before = machine(0, 0, 0, &[(9, "shell", 0)]);
         // A child of the shell has ended after an hour, and the processors were busy for a tenth of the time.
-        let mut after = machine(10, 2_000, 0, &[(9, "shell", 100_000)]);
+        let mut after = machine(10, 0, 0, &[(9, "shell", 100_000)]);
         (after.busy, after.own) = (before.busy + 200, before.own + 195);
         assert!((after.since(&before).foreign_percent - 0.5).abs() < 1e-9);
     }
@@ -266,12 +277,12 @@ mod tests {
 
     #[test]
     fn the_kernel_s_lines_are_read() {
-        assert_eq!(ticks("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\n"), Some([36, 8, 19]));
+        assert_eq!(ticks("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\n"), Some([8, 19]));
         assert_eq!(ticks("intr 5\n"), None);
         let line = "42 (a (b) c) S 7 42 42 0 -1 4 0 0 0 0 10 20 30 40 20 0 1 0 100";
         let expected = Process { name: "a (b) c".to_owned(), parent: 7, ticks: 30, of_children: 70 };
         assert_eq!(process(line), Some(expected));
         assert_eq!(process("42 (cut) S 7"), None);
-        assert!(Machine::now().unwrap().total > 0);
+        assert!(Machine::now().unwrap().busy > 0);
     }
 }

@@ -16,6 +16,7 @@ mod rig;
 mod soak;
 mod speed;
 mod stall;
+mod standstill;
 mod tcp;
 mod udp;
 

@@ -6,7 +6,7 @@ use maelstrom::status::{self, HealthStatus, ReasonStatus, Status};
 use serde::Serialize;
 
 use super::status::Socket;
-use crate::output;
+use crate::{failure, output};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,8 +14,8 @@ Examples:
   undrop gateway health --config /etc/undrop/gateway.toml
   undrop gateway health --json | jq -r '.reasons[].id'
 
-Exit codes: 0 protected; 1 degraded (packets stay lost, a peer is down, recovery pauses); 2 down (no peer is
-up, or no gateway answers), or wrong usage.";
+Exit codes, as of monitoring plugins: 0 protected; 1 degraded (packets stay lost, a peer is down, recovery
+pauses); 2 down (no peer is up, or no gateway answers); 3 unknown (wrong usage, or a file that cannot be read).";
 
 /// Schema of the document.
 const SCHEMA: &str = "undrop.gateway.health/1";
@@ -23,6 +23,8 @@ const SCHEMA: &str = "undrop.gateway.health/1";
 const DEGRADED: u8 = 1;
 /// Exit code of a gateway that protects nothing, or of none.
 const DOWN: u8 = 2;
+/// Exit code of wrong usage. Other commands have 2, which monitoring would take for a gateway that is down.
+pub(crate) const UNKNOWN: u8 = 3;
 
 /// Tell by the exit code whether the running gateway protects all its peers.
 #[derive(Debug, clap::Args)]
@@ -38,24 +40,37 @@ pub struct Args {
 /// The verdict about a gateway and its peers.
 #[derive(Debug, Serialize)]
 struct Health {
+    /// [`SCHEMA`].
     schema: &'static str,
+    /// `protected`, `degraded` or `down`.
     state: String,
+    /// The verdict on one line.
     text: String,
+    /// Reasons why it is not `protected`.
     reasons: Vec<ReasonStatus>,
+    /// The verdicts about the peers, in the order of the configuration.
     peers: Vec<PeerHealth>,
 }
 
+/// The verdict about a peer.
 #[derive(Debug, Serialize)]
 struct PeerHealth {
+    /// Label of the peer.
     peer: String,
     #[serde(flatten)]
     health: HealthStatus,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let control = match args.socket.path() {
+        Ok(control) => control,
+        Err(error) => {
+            let _ = failure::report(&error);
+            return Ok(ExitCode::from(UNKNOWN));
+        }
+    };
     // Whatever keeps the answer away, nobody knows of a gateway that protects.
-    let status = args.socket.path().and_then(|control| Ok(status::read(&control)?));
-    let health = status.map_or_else(|error| Health::unknown(&error), Health::of);
+    let health = status::read(&control).map_or_else(|error| Health::unknown(&error.into()), Health::of);
     output::line(&if args.json { serde_json::to_string_pretty(&health)? } else { health.to_text() })?;
     Ok(match health.state.as_str() {
         "protected" => ExitCode::SUCCESS,

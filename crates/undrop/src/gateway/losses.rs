@@ -183,7 +183,7 @@ pub(super) mod tests {
 
     #[test]
     fn spans_are_shown_with_bursts_and_gaps() {
-        let losses = Losses { peers: vec![peer(Vec::new())] };
+        let losses = Losses { peers: vec![peer(Vec::new())], ..Losses::default() };
         let expected = "\
 packets from osaka, 10000 per second while there is traffic
   now         0 of 100 lost (0.0000 %)
@@ -197,12 +197,13 @@ packets from osaka, 10000 per second while there is traffic
     #[test]
     fn a_trace_is_one_that_simulations_replay() {
         let file = std::env::temp_dir().join(format!("undrop-losses-{}.txt", std::process::id()));
-        write_trace(&file, &Losses { peers: vec![peer(vec![0, 2, 98, 1, 0, 3])] }).unwrap();
+        write_trace(&file, &Losses { peers: vec![peer(vec![0, 2, 98, 1, 0, 3])], ..Losses::default() })
+            .unwrap();
         let trace = loss::Trace::read(&file).unwrap();
         fs::remove_file(&file).unwrap();
         assert_eq!((trace.packets(), (trace.rate() * 105.0).round()), (105, 6.0));
         for peers in [vec![peer(Vec::new())], vec![peer(vec![1, 1]), peer(vec![1, 1])]] {
-            assert!(write_trace(&file, &Losses { peers }).is_err());
+            assert!(write_trace(&file, &Losses { peers, ..Losses::default() }).is_err());
         }
     }
 }

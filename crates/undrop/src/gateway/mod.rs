@@ -3,7 +3,7 @@
 mod advise;
 mod check;
 mod genkey;
-mod health;
+pub(crate) mod health;
 mod losses;
 mod metrics;
 mod run;
@@ -13,6 +13,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Subcommand;
+
+pub(crate) use status::duration;
 
 const EXAMPLES: &str = "\
 Examples:

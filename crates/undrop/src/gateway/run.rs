@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use maelstrom::config::Report;
 use maelstrom::{Passive, config, findings};
 
 use crate::failure::Advice as _;
@@ -32,20 +33,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let reading = config::read(&args.config);
     let config = match reading.config() {
         Ok(config) => config,
-        Err(report) => {
-            if log::is_for_people() {
-                output::note(report);
-            } else {
-                findings::log_refusal(&report);
-            }
-            let remedy =
-                format!("fix it, then run `undrop gateway check --config {}`", args.config.display());
-            return Err(anyhow::anyhow!("the configuration has mistakes")).advise(remedy);
-        }
+        Err(report) => return refuse(args, &report, "the configuration has mistakes"),
     };
-    // Findings about the machine do not stop the gateway: a step that needs what is missing fails with the
-    // kernel's reason.
-    findings::log(&reading.check_machine());
+    // The same verdict as that of `undrop gateway check`: an error keeps the gateway from its work.
+    let report = reading.check_machine();
+    if report.errors() > 0 {
+        return refuse(args, &report, "this machine cannot run the configuration");
+    }
+    findings::log(&report);
     Passive::start(&args.config, config)?.run().context("the gateway failed")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the findings because of which the gateway does not start.
+fn refuse(args: &Args, report: &Report, why: &'static str) -> anyhow::Result<ExitCode> {
+    if log::is_for_people() {
+        output::note(report);
+    } else {
+        findings::log_refusal(report);
+    }
+    let remedy = format!("fix it, then run `undrop gateway check --config {}`", args.config.display());
+    Err(anyhow::anyhow!(why)).advise(remedy)
 }

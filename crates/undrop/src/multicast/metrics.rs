@@ -1,31 +1,69 @@
 //! `undrop multicast metrics`: the metrics of a running node, for Prometheus.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use daemon::openmetrics::{Exposition, Kind};
+use anyhow::Context as _;
+use daemon::http::Server;
+use daemon::openmetrics::{CONTENT_TYPE, Exposition, Kind};
+use daemon::signals::{Signal, Signals};
+use netio::poll::{Interest, Poller};
 use ricochet::status::{GroupStatus, ReceptionStatus, Status};
 
 use super::status::{Socket, ask};
+use crate::failure::Advice as _;
 use crate::output;
 
 const EXAMPLES: &str = "\
 Examples:
   undrop multicast metrics
-  undrop multicast metrics --control /run/undrop/prices.sock
+  undrop multicast metrics --control /run/undrop/prices.sock --listen 127.0.0.1:9470
   undrop multicast metrics > /var/lib/prometheus/node-exporter/undrop-node.prom";
 
 /// Print the metrics of a running node in the OpenMetrics format, which Prometheus reads.
+///
+/// With `--listen`, serve them by HTTP at `/metrics` until Ctrl-C. Each request asks the node; while it
+/// does not answer, requests fail. Everybody who reaches the address can read the metrics.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
     socket: Socket,
+    /// Serve the metrics at this address and TCP port, such as `127.0.0.1:9470`
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let status = ask(&args.socket.path()?)?;
+    let control = args.socket.path()?;
+    if let Some(address) = args.listen {
+        return serve(address, control);
+    }
+    let status = ask(&control)?;
     output::line(render(&status).trim_end())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Answers requests for the metrics until a signal asks to stop.
+fn serve(address: SocketAddr, control: PathBuf) -> anyhow::Result<ExitCode> {
+    // Before the threads of the server, so that signals reach this one alone.
+    let signals = Signals::new().context("cannot watch for signals")?;
+    let document = move || Ok((render(&Status::ask(&control)?), CONTENT_TYPE));
+    let server = Server::start(address, document)
+        .with_context(|| format!("cannot answer at {address}"))
+        .advise("choose an address of this machine and an unused port")?;
+    output::note(format!("metrics at http://{}/metrics", server.address()));
+    let mut poller = Poller::new()?;
+    poller.add(&signals, 0, Interest::Readable)?;
+    loop {
+        let _ = poller.wait(None)?;
+        while let Some(signal) = signals.next()? {
+            if signal != Signal::HangUp {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
 }
 
 /// A family of one count for each group.
@@ -59,6 +97,15 @@ fn render(status: &Status) -> String {
     ] {
         out.family(name, Kind::Gauge, help).sample(&[], value);
     }
+    if let Some(registry) = &status.registry {
+        let flag = |holds: bool| f64::from(u8::from(holds));
+        let mut family =
+            out.family("undrop_node_registry_up", Kind::Gauge, "Whether the registry of members is reached.");
+        family.sample(&[("kind", &registry.kind)], flag(registry.reached));
+        let mut family =
+            out.family("undrop_node_registry_lost", Kind::Counter, "Times that the registry was lost.");
+        family.sample(&[("kind", &registry.kind)], registry.lost as f64);
+    }
     groups(&mut out, &status.groups);
     subscriptions(&mut out, status);
     let kernel = &status.kernel;
@@ -87,7 +134,7 @@ fn render(status: &Status) -> String {
     ] {
         let mut family = out.family(name, Kind::Counter, help);
         for (reason, &count) in counts {
-            family.sample(&[("reason", &reason.replace(' ', "_"))], count as f64);
+            family.sample(&[("reason", reason)], count as f64);
         }
     }
     out.finish()
@@ -126,24 +173,30 @@ fn subscriptions(out: &mut Exposition, status: &Status) {
 
 #[cfg(test)]
 mod tests {
+    use ricochet::status::RegistryStatus;
+
     use super::*;
 
     #[test]
     fn a_node_has_metrics_for_each_group_and_reason() {
         let mut status = Status { id: "n1".to_owned(), uptime_ms: 2_500, ..Status::default() };
-        status.dropped.insert("not for us".to_owned(), 7);
+        status.dropped.insert("unauthentic".to_owned(), 7);
         let reception = ReceptionStatus { repaired: 3, ..ReceptionStatus::default() };
         status.groups.push(GroupStatus {
             name: "prices/AAPL".to_owned(),
             reception,
             ..GroupStatus::default()
         });
+        let registry = RegistryStatus { kind: "etcd".to_owned(), lost: 2, ..RegistryStatus::default() };
+        status.registry = Some(registry);
         let text = render(&status);
         for line in [
+            "undrop_node_registry_up{kind=\"etcd\"} 0\n",
+            "undrop_node_registry_lost_total{kind=\"etcd\"} 2\n",
             "undrop_node_info{id=\"n1\",interface=\"\"} 1\n",
             "undrop_node_uptime_seconds 2.5\n",
             "undrop_node_packets_repaired_total{group=\"prices/AAPL\"} 3\n",
-            "undrop_node_dropped_datagrams_total{reason=\"not_for_us\"} 7\n",
+            "undrop_node_dropped_datagrams_total{reason=\"unauthentic\"} 7\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -19,6 +19,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+pub(crate) use status::CONTROL_DEFAULT;
+
 const EXAMPLES: &str = "\
 Examples:
   undrop multicast doctor eth0                          find what stops a node on this machine

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use ricochet::{
     Event, GroupChange, GroupNews, History, HistoryNews, JoinOptions, Lost, MemberChange, MemberNews,
-    Message, Order, OrderChange, OrderNews, RecvTimeoutError, Start, Subscription,
+    Message, Order, OrderChange, OrderNews, RecvTimeoutError, RegistryNews, Start, Subscription,
 };
 use serde::Serialize;
 
@@ -171,6 +171,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(Event::History(history)) => args.note_history(&history),
             Ok(Event::Group(news)) => note_group(&news),
             Ok(Event::Order(change)) => note_order(&change),
+            Ok(Event::Registry(news)) => note_registry(&news),
             Ok(Event::Member(news)) => output::line(&member_line(&news, args.json)?)?,
             Err(RecvTimeoutError::Timeout) if left.is_zero() => break,
             Err(RecvTimeoutError::Timeout) => {}
@@ -224,6 +225,17 @@ impl Args {
             )),
             HistoryNews::Begins { .. } | HistoryNews::Ends => {}
         }
+    }
+}
+
+/// Says that the members may be others than those that are known, or are known again.
+fn note_registry(news: &RegistryNews) {
+    match news.error() {
+        Some(why) => output::note(format_args!(
+            "warning: {} cannot be reached, and the members stay as they are known: {why}",
+            news.kind()
+        )),
+        None => output::note(format_args!("{} is reached again", news.kind())),
     }
 }
 

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use ricochet::status::reasons::{
+    DROPPED, Dropped, MALFORMED, Malformed, MembershipDropped, MembershipMalformed, Reason as _, Unsound,
+};
 use ricochet::status::{Counts, Status};
 
 use super::config;
@@ -18,7 +21,10 @@ Examples:
   watch -n 1 undrop multicast status --control /run/undrop/prices.sock";
 
 /// Control socket of a node whose place is not stated.
-const CONTROL_DEFAULT: &str = "/run/undrop/node.sock";
+pub(crate) const CONTROL_DEFAULT: &str = "/run/undrop/node.sock";
+/// Text of a count by its name.
+type Shown = fn(&str) -> String;
+
 /// Maximum number of groups and peers in the text; the JSON has all.
 const SHOWN_MAX: usize = 20;
 
@@ -67,9 +73,7 @@ impl Socket {
         let Some(file) = &self.config else {
             return Ok(self.control.clone().unwrap_or_else(|| CONTROL_DEFAULT.into()));
         };
-        config::load(file)?
-            .node
-            .control
+        config::control(file)?
             .with_context(|| format!("expected `node.control` in {}, saw none", file.display()))
             .advise("set it, or give `--control PATH`")
     }
@@ -118,6 +122,7 @@ fn text(status: &Status) -> String {
     if let Some(why) = &status.key_error {
         let _ = writeln!(text, "KEY FILE: {why}");
     }
+    members(&mut text, status);
     subscriptions(&mut text, status);
     let (kernel, ring) = (&status.kernel, &status.ring);
     let _ = writeln!(
@@ -131,18 +136,40 @@ fn text(status: &Status) -> String {
         ring.capacity,
         ring.dropped
     );
-    for (title, counts) in [
-        ("packets", &status.counts),
-        ("sending", &status.sending),
-        ("dropped", &status.dropped),
-        ("malformed", &status.malformed),
-        ("unsound", &status.unsound),
-        ("membership", &status.membership),
-    ] {
-        reasons(&mut text, title, counts);
+    let of_counts: [(&str, &Counts, Shown); 6] = [
+        ("packets", &status.counts, words),
+        ("sending", &status.sending, words),
+        ("dropped", &status.dropped, Dropped::text_of),
+        ("malformed", &status.malformed, Malformed::text_of),
+        ("unsound", &status.unsound, Unsound::text_of),
+        ("membership", &status.membership, of_membership),
+    ];
+    for (title, counts, shown) in of_counts {
+        reasons(&mut text, title, counts, shown);
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Appends where the members come from, if that is a file with a mistake or a registry.
+fn members(text: &mut String, status: &Status) {
+    if let Some(why) = &status.member_file_error {
+        let _ = writeln!(text, "MEMBER FILE: {why}");
+    }
+    let Some(registry) = &status.registry else { return };
+    let reached =
+        if registry.reached { "reached" } else { "NOT REACHED, the members stay as they are known" };
+    // Kubernetes registers the nodes itself.
+    let registered = match (registry.kind == "etcd", registry.registered) {
+        (true, true) => ", registered",
+        (true, false) => ", NOT REGISTERED",
+        (false, _) => "",
+    };
+    let endpoint = registry.endpoint.as_deref().unwrap_or("no server");
+    let _ = writeln!(text, "members from {} at {endpoint}: {reached}{registered}", registry.kind);
+    if let Some(why) = &registry.error {
+        let _ = writeln!(text, "  {why}");
+    }
 }
 
 fn subscriptions(text: &mut String, status: &Status) {
@@ -180,13 +207,46 @@ fn more(text: &mut String, count: usize) {
     }
 }
 
+fn words(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// The text of a count of the membership.
+fn of_membership(name: &str) -> String {
+    let rest = |prefix: &str| name.strip_prefix(prefix)?.strip_prefix('_');
+    if let Some(reason) = rest(MALFORMED) {
+        return format!("malformed: {}", MembershipMalformed::text_of(reason));
+    }
+    rest(DROPPED).map_or_else(|| words(name), MembershipDropped::text_of)
+}
+
 /// Appends the counts above 0, the largest first.
-fn reasons(text: &mut String, title: &str, counts: &Counts) {
+fn reasons(text: &mut String, title: &str, counts: &Counts, shown: Shown) {
     let mut counts: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
     counts.sort_by_key(|&(_, count)| std::cmp::Reverse(*count));
     if !counts.is_empty() {
         let listed: Vec<String> =
-            counts.iter().map(|(what, count)| format!("{count} {}", what.replace('_', " "))).collect();
+            counts.iter().map(|(name, count)| format!("{count} {}", shown(name))).collect();
         let _ = writeln!(text, "{title}: {}", listed.join(", "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_shown_by_their_texts() {
+        let mut status = Status::default();
+        status.dropped.insert("unauthentic".to_owned(), 7);
+        status.membership.insert("malformed_too_long".to_owned(), 2);
+        status.membership.insert("dropped_not_member".to_owned(), 3);
+        status.membership.insert("sent_bytes".to_owned(), 9);
+        let shown = text(&status);
+        for line in
+            ["dropped: 7 not authentic", "membership: 9 sent bytes, 3 from no member, 2 malformed: too long"]
+        {
+            assert!(shown.contains(line), "{line} is not in\n{shown}");
+        }
     }
 }

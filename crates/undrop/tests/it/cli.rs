@@ -1,24 +1,24 @@
 //! The command as a user runs it: output and exit codes of the binary.
 
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::schema::faults_by_file;
+
 /// A directory that is removed when the test ends.
-struct Room(PathBuf);
+pub(super) struct Room(pub(super) PathBuf);
 
 impl Room {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("undrop-cli-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
         Self(path)
     }
 
-    fn file(&self, name: &str, text: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, text).unwrap();
         path
@@ -31,7 +31,7 @@ impl Drop for Room {
     }
 }
 
-fn undrop(args: &[&str], directory: &Path) -> Output {
+pub(super) fn undrop(args: &[&str], directory: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_undrop"))
         .args(args)
         .current_dir(directory)
@@ -41,7 +41,7 @@ fn undrop(args: &[&str], directory: &Path) -> Output {
         .unwrap()
 }
 
-fn text(bytes: &[u8]) -> &str {
+pub(super) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
@@ -103,6 +103,29 @@ fn wrong_usage_is_exit_code_2() {
 }
 
 #[test]
+fn wrong_usage_of_health_is_not_a_gateway_that_is_down() {
+    let room = Room::new("health");
+    room.file("broken.toml", "[gateway]\ncontrol = 7\n");
+    for (args, code) in [
+        (&["gateway", "health", "--jsn"][..], 3),
+        (&["--log", "info", "gateway", "health", "extra"], 3),
+        (&["gateway", "health", "--config", "none.toml"], 3),
+        (&["gateway", "health", "--config", "broken.toml"], 3),
+        (&["gateway", "health", "--control", "none.sock"], 2),
+        (&["gateway", "health", "--help"], 0),
+        (&["gateway", "status", "--jsn"], 2),
+    ] {
+        let output = undrop(args, &room.0);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
+    }
+    let down = undrop(&["gateway", "health", "--control", "none.sock", "--json"], &room.0);
+    let down = serde_json::from_slice(&down.stdout).unwrap();
+    assert_eq!(faults_by_file(&down, "undrop.gateway.health.1.json"), [""; 0]);
+    let wrong = undrop(&["gateway", "health", "--jsn"], &room.0);
+    assert!(wrong.stdout.is_empty() && text(&wrong.stderr).contains("--json"), "{}", text(&wrong.stderr));
+}
+
+#[test]
 fn a_key_is_printed_or_written_where_nobody_else_can_read_it() {
     let room = Room::new("genkey");
     let printed = undrop(&["gateway", "genkey"], &room.0);
@@ -152,6 +175,7 @@ fn a_bad_file_is_exit_code_1_with_all_its_mistakes() {
     assert_eq!(json["diagnostics"][0]["code"], "interface-absent");
     assert_eq!(json["diagnostics"][0]["line"], 2);
     assert!(json["errors"].as_u64().unwrap() >= 4);
+    assert_eq!(faults_by_file(&json, "undrop.check.1.json"), [""; 0]);
 }
 
 #[test]
@@ -174,6 +198,7 @@ fn checked(room: &Room, text: &str) -> serde_json::Value {
     let output = undrop(&["multicast", "check", "--json"], &room.0);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(i32::from(report["errors"] != 0)), "{report}");
+    assert_eq!(faults_by_file(&report, "undrop.check.1.json"), [""; 0]);
     report
 }
 
@@ -190,6 +215,13 @@ fn every_kind_of_mistake_in_a_nodes_configuration_has_its_place_and_remedy() {
         ("[nodes]\n", "unknown-key", 1, "did you mean `node`?"),
         ("[node]\ninterface = eth0\n", "syntax", 2, "put text in double quotes: key = \"text\""),
         ("[node]\nport = 7911\n", "same-port", 2, "leave `port` out"),
+        (
+            "[membership]\netcd = [\"https://10.0.0.1:2379\"]\n",
+            "bad-value",
+            2,
+            "run a proxy on this host and name it, such as `stunnel` or `kubectl proxy`",
+        ),
+        ("[membership]\netcd_prefix = \"/a\"\n", "unused", 2, "set `etcd`, or leave `etcd_prefix` out"),
         (
             "[key]\nfile = \"absent.key\"\n",
             "key-file",
@@ -231,6 +263,24 @@ fn a_node_refuses_a_bad_file_and_names_the_check() {
 }
 
 #[test]
+fn a_node_without_its_registry_says_so_and_fails() {
+    let room = Room::new("registry");
+    // Nobody listens at the port of this listener once it is dropped.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let node = "[node]\ninterface = \"lo\"\naddress = \"127.0.0.1\"\nport = 0\nunicast = true\n";
+    room.file("node.toml", &format!("{node}[membership]\netcd = [\"http://{nobody}\"]\n"));
+    let args = ["multicast", "recv", "g", "--config", "node.toml", "--seconds", "4"];
+    let output = undrop(&args, &room.0);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(
+        said.contains(&format!("expected the members from etcd, saw: cannot connect to http://{nobody}")),
+        "{said}"
+    );
+    assert!(said.contains("help: check the addresses in the section [membership]"), "{said}");
+}
+
+#[test]
 fn an_ipv4_address_with_ipv6_is_refused() {
     let room = Room::new("versions");
     let args = ["multicast", "recv", "g", "--interface", "lo", "--ipv6", "--address", "127.0.0.1"];
@@ -254,69 +304,6 @@ fn the_help_of_the_check_lists_every_key_of_a_node() {
     ] {
         assert!(help.lines().any(|shown| shown.starts_with(line)), "{line} is not in\n{help}");
     }
-}
-
-#[test]
-fn status_without_a_gateway_says_how_to_start_one() {
-    let room = Room::new("status-none");
-    let output = undrop(&["gateway", "status", "--control", "gateway.sock"], &room.0);
-    assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(
-        said.starts_with("error: no gateway answers on `gateway.sock`\n  caused by: No such file"),
-        "{said}"
-    );
-    assert!(said.contains("  help: start a gateway with `undrop gateway run --config FILE`"), "{said}");
-}
-
-#[test]
-fn status_shows_the_answer_of_the_gateway_as_text_or_json() {
-    let room = Room::new("status");
-    room.file("gateway.toml", "[gateway]\ncontrol = \"gateway.sock\"\n");
-    let listener = UnixListener::bind(room.0.join("gateway.sock")).unwrap();
-    let mut status = maelstrom::status::Status::default();
-    status.gateway.version = "9.9.9".to_owned();
-    status.memory_bytes = 2_500_000;
-    let document = serde_json::to_string(&status).unwrap();
-    let gateway = std::thread::spawn(move || {
-        for _ in 0..2 {
-            listener.accept().unwrap().0.write_all(document.as_bytes()).unwrap();
-        }
-    });
-    let table = undrop(&["gateway", "status", "--config", "gateway.toml"], &room.0);
-    assert_eq!(table.status.code(), Some(0), "{}", text(&table.stderr));
-    assert!(text(&table.stdout).starts_with("undrop 9.9.9, "));
-    assert!(text(&table.stdout).contains("2.5 MB of packets kept"));
-    let json = undrop(&["gateway", "status", "--control", "gateway.sock", "--json"], &room.0);
-    assert_eq!(serde_json::from_slice::<maelstrom::status::Status>(&json.stdout).unwrap(), status);
-    gateway.join().unwrap();
-}
-
-#[test]
-fn a_file_that_does_not_parse_does_not_hide_the_running_gateway() {
-    let room = Room::new("status-broken");
-    let listener = UnixListener::bind(room.0.join("my.sock")).unwrap();
-    let files: [&[u8]; 4] = [
-        b"[gateway]\nwan = \ncontrol = \"my.sock\"  # the socket\n",
-        b"[gateway\n  control='my.sock'\n",
-        b"[gateway]\ncontrol = \"my.sock\"\nwan = \"\xff\"\n",
-        b"[gateway]\nwan = 7\ncontrol = \"my.sock\"\n[[peer]]\nkey = []\n",
-    ];
-    let document = serde_json::to_string(&maelstrom::status::Status::default()).unwrap();
-    let gateway = std::thread::spawn(move || {
-        for _ in 0..files.len() {
-            listener.accept().unwrap().0.write_all(document.as_bytes()).unwrap();
-        }
-    });
-    for file in files {
-        fs::write(room.0.join("gateway.toml"), file).unwrap();
-        let table = undrop(&["gateway", "status", "--config", "gateway.toml"], &room.0);
-        assert_eq!(table.status.code(), Some(0), "{}", text(&table.stderr));
-    }
-    gateway.join().unwrap();
-    let absent = undrop(&["gateway", "status", "--config", "other.toml"], &room.0);
-    assert_eq!(absent.status.code(), Some(1));
-    assert!(text(&absent.stderr).contains("other.toml"), "{}", text(&absent.stderr));
 }
 
 /// Runs `gateway run` on a file with mistakes; returns the lines of stderr.

@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use keyfile::KeyText;
 use maelstrom::config::{self, Severity};
 use netlab::namespace::Route;
 use netlab::{Namespace, privilege};
+use testkit::wait_for;
+
+use crate::pair::PROGRAM;
 
 const CONFIG: &str = r#"
 [gateway]
@@ -67,9 +71,14 @@ impl Site {
         self.namespace.sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
     }
 
+    /// The configuration file.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.directory.join("gateway.toml")
+    }
+
     /// Codes of the errors and warnings.
     pub(crate) fn complaints(&self) -> Vec<&'static str> {
-        let report = self.namespace.run(|| config::check(&self.directory.join("gateway.toml")));
+        let report = self.namespace.run(|| config::check(&self.config()));
         let serious = report.diagnostics().iter().filter(|finding| finding.severity != Severity::Note);
         serious.map(|finding| finding.code).collect()
     }
@@ -112,16 +121,21 @@ fn the_proposed_route_mtu_fixes_the_budget() {
     }
     let site = Site::new("tight");
     site.connect(1500, None);
+    assert_eq!(site.complaints(), [""; 0], "the gateway limits TCP by itself");
+    let check = |site: &Site| site.rewrite("[gateway]", "[gateway]\nmtu = \"check\"");
+    check(&site);
     assert_eq!(site.complaints(), ["mtu-budget"]);
-    let report = site.namespace.run(|| config::check(&site.directory.join("gateway.toml"))).to_string();
+    let report = site.namespace.run(|| config::check(&site.config())).to_string();
     let line = report.lines().find(|line| line.contains("ip route replace 10.81.2.0/24")).unwrap();
     assert!(line.contains("via 10.81.9.2 dev wan0 mtu "), "{line}");
     let mtu: u32 = line.split_whitespace().next_back().unwrap().parse().unwrap();
     let fixed = Site::new("fixed");
     fixed.connect(1500, Some(mtu));
+    check(&fixed);
     assert_eq!(fixed.complaints(), [""; 0]);
     let one_more = Site::new("one-more");
     one_more.connect(1500, Some(mtu + 1));
+    check(&one_more);
     assert_eq!(one_more.complaints(), ["mtu-budget"]);
 }
 
@@ -135,4 +149,56 @@ fn a_network_around_this_site_is_refused() {
     site.rewrite("10.81.2.0/24", "10.81.0.0/21");
     let complaints = site.complaints();
     assert!(complaints.contains(&"own-network"), "{complaints:?}");
+}
+
+/// Runs `undrop gateway run` until it answers or ends. Returns its exit code, `None` if it runs, and the
+/// records of its log.
+fn run(site: &Site) -> (Option<i32>, Vec<serde_json::Value>) {
+    let log = site.config().with_file_name("log");
+    let mut command = Command::new(PROGRAM);
+    command.args(["gateway", "run", "--log-format", "json", "--config"]).arg(site.config());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
+    let mut child = site.namespace.spawn(command).unwrap();
+    let control = site.config().with_file_name("gateway.sock");
+    let code = wait_for(|| match child.try_wait().unwrap() {
+        Some(ended) => Some(ended.code()),
+        None => maelstrom::status::read(&control).is_ok().then_some(None),
+    });
+    drop(child);
+    let log = fs::read_to_string(log).unwrap();
+    let record = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("no record: {line}"));
+    (code.expect("the gateway runs, or ends"), log.lines().map(record).collect())
+}
+
+#[test]
+fn check_and_run_judge_alike() {
+    if !privilege::available_or_skip("check_and_run_judge_alike") {
+        return;
+    }
+    type Fault = fn(&Site);
+    let faults: [(&str, bool, Fault); 6] = [
+        ("mtu-budget", false, |site| {
+            site.rewrite("[gateway]", "[gateway]\nmtu = \"check\"\nlan_mtu = 1500");
+        }),
+        ("wan-mtu", false, |site| site.rewrite("[gateway]", "[gateway]\nwan_mtu = 9000")),
+        ("not-forwarding", false, |site| site.namespace.sysctl("net.ipv4.ip_forward", "0").unwrap()),
+        ("listen-not-local", true, |site| site.rewrite("10.81.9.1:4700", "10.81.9.7:4700")),
+        ("own-network", true, |site| site.rewrite("10.81.2.0/24", "10.81.0.0/21")),
+        ("tun-exists", true, |site| site.rewrite("[gateway]", "[gateway]\ntun = \"lan0\"")),
+    ];
+    for (code, is_error, fault) in faults {
+        let site = Site::new(&format!("alike-{code}"));
+        site.connect(1300, None);
+        fault(&site);
+        let report = site.namespace.run(|| config::check(&site.config()));
+        assert_eq!(report.errors() > 0, is_error, "{report}");
+        let (ended, log) = run(&site);
+        assert_eq!(ended, is_error.then_some(1), "{code}: {log:?}");
+        let records: Vec<_> = log.iter().filter(|record| record["code"] == code).collect();
+        assert_eq!(records.len(), 1, "{code}: {log:?}");
+        let level = if is_error { "error" } else { "warn" };
+        assert_eq!(records[0]["level"], level, "{log:?}");
+        let help = records[0]["help"].as_str().unwrap();
+        assert!(!help.contains('\n'), "{help}");
+    }
 }

@@ -58,10 +58,10 @@ fn the_rate_follows_the_losses_of_the_link_and_both_ends_say_so() {
         }
         panic!("no such rate: {seen}\n{}", pair.logs());
     };
-    let choice = stream_until(&|code| code == "sliding (512; 1/32)");
-    assert!(choice.starts_with("1/32: "), "{choice}");
+    let choice = stream_until(&|code| code == "sliding (512; 1/40)");
+    assert!(choice.starts_with("1/40: "), "{choice}");
     sites.link.set_loss(Direction::AToB, &"uniform:0.05".parse().unwrap());
-    let choice = stream_until(&|code| code != "sliding (512; 1/32)");
+    let choice = stream_until(&|code| code != "sliding (512; 1/40)");
     assert!(choice.contains(" % lost"), "{choice}");
     let losses = ask(&pair, "losses");
     let trace = losses["peers"][0]["trace"].as_array().unwrap();

@@ -16,6 +16,7 @@ use stage::gateways::{End, GatewayPair, Setting};
 use testkit::wait_until;
 
 use crate::pair::{PROGRAM, reload, wait_for_log};
+use crate::schema::faults_by_file;
 
 /// Runs `undrop gateway health --json` on the gateway of site A; returns its exit code and its document.
 fn health(pair: &GatewayPair) -> (Option<i32>, serde_json::Value) {
@@ -61,6 +62,13 @@ fn a_peer_that_is_killed_is_an_event_and_a_verdict_until_it_returns() {
     assert_eq!((code, &document["state"]), (Some(0), &"protected".into()), "{document}");
     assert_eq!(document["schema"], "undrop.gateway.health/1");
     drop(silent);
+    assert_eq!(faults_by_file(&document, "undrop.gateway.health.1.json"), [""; 0]);
+    for command in ["status", "losses"] {
+        let mut shown = Command::new(PROGRAM);
+        shown.args(["gateway", command, "--json", "--config"]).arg(pair.config(0)).stdin(Stdio::null());
+        let document = serde_json::from_slice(&shown.output().unwrap().stdout).unwrap();
+        assert_eq!(faults_by_file(&document, &format!("undrop.gateway.{command}.1.json")), [""; 0]);
+    }
 
     pair.kill(1).unwrap();
     wait_for_log(&pair, "packets to this peer are not protected; no datagram of the peer arrives");

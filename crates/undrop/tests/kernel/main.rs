@@ -11,11 +11,14 @@ mod gateway;
 mod health;
 mod interfaces;
 mod log_outlets;
+mod managed_mtu;
 mod multicast;
 mod pair;
 mod paths;
 mod relay;
 mod requests;
+#[path = "../common/schema.rs"]
+mod schema;
 mod secrets;
 mod stalls;
 mod supervision;

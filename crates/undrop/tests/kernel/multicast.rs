@@ -11,6 +11,7 @@ use serde_json::Value;
 use testkit::wait_until;
 
 use crate::pair::PROGRAM;
+use crate::schema::faults_by_file;
 
 const HERE: [&str; 6] = ["--interface", "lo", "--address", "127.0.0.1", "--port", "0"];
 
@@ -334,6 +335,7 @@ fn programs_get_json_and_the_status_of_a_running_node() {
     assert!(String::from_utf8_lossy(&sent.stderr).contains("50 messages sent"), "{sent:?}");
     let output = undrop(&["status", "--control", &shown, "--json"]).output().unwrap();
     let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(faults_by_file(&status, "undrop.node.status.1.json"), [""; 0]);
     assert_eq!(status["groups"][0]["name"], "load");
     assert_eq!(status["subscriptions"][0]["counts"]["queued"], 50);
     let output = undrop(&["status", "--control", &shown]).output().unwrap();

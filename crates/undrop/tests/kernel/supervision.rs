@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use netlab::bridge::{BridgeLan, BridgeLanConfig, HOST};
 use netlab::emulator::EmulatorConfig;
 use netlab::namespace::Child;
 use netlab::privilege;
@@ -102,4 +103,26 @@ fn a_gateway_tells_its_service_manager_each_step_and_ends_when_its_loop_hangs() 
     let mut child = launch(&pair, &sites, &path, &log);
     pair.wait_until_up(Duration::from_secs(30)).unwrap();
     assert!(child.terminate(Duration::from_secs(10)).unwrap().success());
+}
+
+#[test]
+fn a_relay_tells_its_service_manager_that_it_works_and_sends_signs_of_life() {
+    let test = "a_relay_tells_its_service_manager_that_it_works_and_sends_signs_of_life";
+    if !privilege::namespaces_or_skip(test) {
+        return;
+    }
+    let lan = BridgeLan::build(&BridgeLanConfig { hosts: 1, ..BridgeLanConfig::default() }).unwrap();
+    let path = std::env::temp_dir().join(format!("undrop-relay-notify-{}.sock", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let manager = Manager::new(&path);
+    let mut command = Command::new(PROGRAM);
+    command.args(["multicast", "relay", "239.1.1.1:5000", "239.1.1.2:5000", "--interface", HOST]);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "3000000");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = lan.host(0).spawn(command).unwrap();
+    assert_eq!(manager.wait_for("READY=1"), "READY=1\nSTATUS=relays 2 groups at lo");
+    (0..3).for_each(|_| drop(manager.wait_for("WATCHDOG=1")));
+    assert!(child.terminate(Duration::from_secs(10)).unwrap().success());
+    manager.wait_for("STOPPING=1");
+    fs::remove_file(&path).unwrap();
 }

@@ -32,7 +32,6 @@ use crate::flow::{Content, Flow, Piece, Traits};
 use crate::identity::Identity;
 use crate::packet::Packet;
 use crate::place::Trace;
-use crate::tcp_time;
 use crate::wire::SealedHeader;
 use account::{Account, CREDITED, ONE, RepairLoss};
 use flows::{Arrival, Flows, Opening, Standing};
@@ -233,6 +232,12 @@ impl Path {
         self.suspicion.on_missing();
     }
 
+    /// Drops the evidence of missing packets so far: a queue explains them.
+    pub(super) fn forgive(&mut self) {
+        self.unexplained.limit(0);
+        self.suspicion.forgive();
+    }
+
     /// Notes that a packet arrived after a repair had missed it, and whether it counted as missing.
     pub(super) fn on_late(&mut self, was_counted: bool) {
         if was_counted {
@@ -296,15 +301,6 @@ impl Path {
             self.unseen.charge(-explained);
         }
         lost
-    }
-
-    /// Gives a packet that is injected the newest timestamp of its TCP connection, if that is newer than its
-    /// own ([`tcp_time`]). Returns whether it did.
-    pub(super) fn raise_timestamp(&mut self, traits: &Traits, packet: &mut [u8]) -> bool {
-        let Some(timestamp) = traits.timestamp else { return false };
-        let newer = self.flows.newest_timestamp(traits.flow).newer_than(timestamp);
-        self.flows.on_named_timestamp(traits.flow, Some(timestamp));
-        newer.is_some_and(|newer| tcp_time::raise(packet, newer))
     }
 
     /// Decides whether the solved packet of a place may be injected. If not, it counts as withheld.

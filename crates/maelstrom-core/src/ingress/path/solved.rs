@@ -1,9 +1,11 @@
 //! A solved packet, as far as its path is concerned.
 
+use super::Path;
 use super::services::Ends;
 use crate::flow::{Content, Piece, Traits};
 use crate::identity::Identity;
 use crate::packet::Packet;
+use crate::tcp_time;
 
 /// Evidence that a solved packet gives about its path.
 pub(in super::super) struct Solved {
@@ -35,5 +37,16 @@ impl Solved {
             piece: Piece::of(packet, identity),
             content: Content::of(packet, identity),
         }
+    }
+}
+
+impl Path {
+    /// Gives a packet that is injected the newest timestamp of its TCP connection, if that is newer than its
+    /// own ([`tcp_time`]). Returns whether it did.
+    pub(in super::super) fn raise_timestamp(&mut self, traits: &Traits, packet: &mut [u8]) -> bool {
+        let Some(timestamp) = traits.timestamp else { return false };
+        let newer = self.flows.newest_timestamp(traits.flow).newer_than(timestamp);
+        self.flows.on_named_timestamp(traits.flow, Some(timestamp));
+        newer.is_some_and(|newer| tcp_time::raise(packet, newer))
     }
 }

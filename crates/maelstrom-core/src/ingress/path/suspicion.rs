@@ -47,6 +47,12 @@ impl Suspicion {
         self.account.limit(level_max);
     }
 
+    /// Drops the evidence so far.
+    pub(super) fn forgive(&mut self) {
+        self.account.limit(0);
+        self.recent = [0; 2];
+    }
+
     pub(super) fn level(&self) -> i64 {
         self.account.level()
     }

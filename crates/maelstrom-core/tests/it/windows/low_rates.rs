@@ -28,13 +28,13 @@ fn auto_raises_the_rate_where_repairs_at_a_lower_one_would_not_fit_the_path() {
         send(&mut pair, 8, 1_000);
     }
     pair.advance(1_000_000);
-    assert_eq!(code(&pair), "sliding (512; 1/32)");
+    assert_eq!(code(&pair), "sliding (512; 1/40)");
 }
 
 /// Names travel apart from repairs, so that repairs of low rates fit the MTU.
 #[test]
 fn repairs_of_low_rates_fit_and_take_at_most_four_per_cent() {
-    for (rate, percent) in [("1/16", 7.5), ("1/24", 5.2), ("1/32", 4.0)] {
+    for (rate, percent) in [("1/16", 7.5), ("1/24", 5.2), ("1/32", 4.0), ("1/40", 3.4)] {
         let mut pair = up(rate, 512);
         let before = pair.status(A, |peer| *peer.egress);
         for n in 0..6_400u32 {
@@ -51,7 +51,7 @@ fn repairs_of_low_rates_fit_and_take_at_most_four_per_cent() {
 
 #[test]
 fn low_rates_recover_bursts_and_scattered_losses() {
-    for (rate, seed) in [("1/16", 3), ("1/32", 4)] {
+    for (rate, seed) in [("1/16", 3), ("1/32", 4), ("1/40", 5)] {
         let mut pair = up(rate, 512);
         let lost = stream(&mut pair, 30_000, coin(seed, 0.002), coin(seed + 20, 0.002));
         assert!(lost.len() > 40, "{} lost", lost.len());

@@ -8,17 +8,14 @@ use maelstrom_core::{Schedule, auto};
 
 use super::super::draft::Draft;
 use super::super::memory;
+use super::super::types::MtuChoice;
 use super::facts::{Facts, first_host};
+use crate::segments::{HEADERS_V4, HEADERS_V6, PACKET_MIN};
 
 /// Smallest LAN MTU with IPv4: every host must accept packets of this size (RFC 791 §3.1).
 const LAN_MTU_MIN_V4: u32 = 576;
 /// Smallest LAN MTU with IPv6: every link must carry packets of this size (RFC 8200 §5).
 const LAN_MTU_MIN_V6: u32 = 1280;
-
-/// Length of IPv4 and TCP headers without options: the difference between MTU and segment size.
-const HEADERS_V4: u32 = 40;
-/// The same with IPv6.
-const HEADERS_V6: u32 = 60;
 
 /// Maximum number of routes in a remedy.
 const ROUTES_SHOWN_MAX: usize = 16;
@@ -37,6 +34,7 @@ pub(super) fn check(
     overhead: impl Fn(&Schedule, bool) -> usize,
     findings: &mut Findings,
 ) {
+    without_nf_tables(draft, facts, findings);
     let Some(wan) = wan_limit(draft, facts, findings) else { return };
     memory::check_with(draft, wan.bytes, findings);
     let Some(lan) = lan_limit(draft, facts, wan.bytes) else { return };
@@ -44,6 +42,10 @@ pub(super) fn check(
     let overhead = |schedule: &Schedule| overhead(schedule, listen.value.is_ipv6()) as u32;
     let extra = overhead(&schedule);
     let span = lan.span.clone().or(wan.span.clone());
+    let fit = wan.bytes.saturating_sub(extra);
+    if lan.bytes > fit && limits_segments(draft, facts) && fit >= PACKET_MIN {
+        return findings.add(managed(fit, &lan, &wan).at(span));
+    }
     if schedule == Schedule::Auto
         && let Some(remark) = floor_of_auto(&lan, &wan, overhead)
     {
@@ -60,8 +62,7 @@ pub(super) fn check(
         );
         return;
     }
-    let fit = wan.bytes.saturating_sub(extra);
-    let mut diagnostic = Diagnostic::error(
+    let mut diagnostic = Diagnostic::warning(
         "mtu-budget",
         format!(
             "a repair for packets of {} bytes has {} bytes, more than the {} that the path carries",
@@ -79,10 +80,52 @@ pub(super) fn check(
     .seen(format!("{} bytes: {}", lan.bytes, lan.origin))
     .note(format!("the path carries {} bytes: {}", wan.bytes, wan.origin))
     .note("such a repair is cut in two: it costs twice the packets, and is useless if either half is lost");
+    if is_managed(draft) && facts.nf_tables.is_some() {
+        diagnostic = diagnostic.note("`mtu = \"manage\"` has no effect, see `no-nf-tables`");
+    }
     for help in remedies(draft, facts, fit) {
         diagnostic = diagnostic.help(help);
     }
     findings.add(diagnostic);
+}
+
+fn is_managed(draft: &Draft) -> bool {
+    draft.gateway.mtu.as_ref().is_some_and(|mtu| mtu.value == MtuChoice::Manage)
+}
+
+/// Whether the gateway will limit TCP segments.
+fn limits_segments(draft: &Draft, facts: &Facts) -> bool {
+    is_managed(draft) && facts.nf_tables.is_none()
+}
+
+/// The remark that the gateway makes packets short enough.
+fn managed(fit: u32, lan: &Limit, wan: &Limit) -> Diagnostic {
+    let message = format!(
+        "the gateway limits TCP to packets of {fit} bytes, whose repairs fit into {} (`mtu = \"manage\"`)",
+        wan.bytes
+    );
+    Diagnostic::remark("mtu-budget", message)
+        .note(format!("packets: {}; path: {}", lan.origin, wan.origin))
+        .note(
+            "longer packets of other protocols are protected, but their repairs may be cut in two: `long_packets` of \
+             the status counts them",
+        )
+}
+
+/// Tells that the gateway cannot limit segments, although the file asks for it.
+fn without_nf_tables(draft: &Draft, facts: &Facts, findings: &mut Findings) {
+    let (Some(mtu), Some(reason)) = (draft.gateway.mtu.as_ref(), &facts.nf_tables) else { return };
+    if !is_managed(draft) {
+        return;
+    }
+    let message = format!("the kernel has no nf_tables, so that TCP segments cannot be limited: {reason}");
+    findings.add(
+        Diagnostic::warning("no-nf-tables", message)
+            .at(mtu.span.clone())
+            .note("the gateway runs, and cuts repairs of packets in two that are too long for the path")
+            .help("modprobe nf_tables")
+            .help("or set `mtu = \"check\"`, and lower the MTU of the sites"),
+    );
 }
 
 /// The rates that `auto` may choose, and the reason why it may not choose lower ones. `None` if no repair at
@@ -112,7 +155,7 @@ fn floor_of_auto(lan: &Limit, wan: &Limit, overhead: impl Fn(&Schedule) -> u32) 
     )
 }
 
-/// The limit of the path. A stated `wan_mtu` larger than the interface's MTU is a mistake.
+/// The limit of the path. A stated `wan_mtu` larger than the interface's MTU has no effect.
 fn wan_limit(draft: &Draft, facts: &Facts, findings: &mut Findings) -> Option<Limit> {
     let wan = draft.gateway.wan.as_ref();
     let interface = wan.and_then(|wan| facts.interface(&wan.value));
@@ -120,7 +163,7 @@ fn wan_limit(draft: &Draft, facts: &Facts, findings: &mut Findings) -> Option<Li
     match (stated.value, interface) {
         (Some(mtu), Some(interface)) if u32::from(mtu) > interface.mtu => {
             findings.add(
-                Diagnostic::error("wan-mtu", "`wan_mtu` is larger than the interface's MTU")
+                Diagnostic::warning("wan-mtu", "`wan_mtu` is larger than the interface's MTU, which holds")
                     .at(stated.span.clone())
                     .expected(format!("at most {}, the MTU of `{}`", interface.mtu, interface.name))
                     .seen(mtu.to_string())
@@ -130,7 +173,11 @@ fn wan_limit(draft: &Draft, facts: &Facts, findings: &mut Findings) -> Option<Li
                         interface.name
                     )),
             );
-            None
+            Some(Limit {
+                bytes: interface.mtu,
+                origin: format!("the MTU of `{}`", interface.name),
+                span: stated.span.clone(),
+            })
         }
         (Some(mtu), _) => Some(Limit {
             bytes: u32::from(mtu),

@@ -65,6 +65,10 @@ pub(super) struct Facts {
     pub(super) rp_filter_all: Option<u32>,
     pub(super) settings_writable: bool,
     pub(super) rules: Rules,
+    /// Reason why the kernel has no tables of nftables; `None` if it has, or if that is unknown.
+    pub(super) nf_tables: Option<String>,
+    /// Whether programs may listen on addresses that this machine does not have.
+    pub(super) foreign_listen: bool,
     pub(super) control: Option<ControlPlace>,
     /// Place of the record of losses, if the file asks for one.
     pub(super) record: Option<RecordPlace>,
@@ -94,6 +98,8 @@ impl Facts {
             rp_filter_all: read_number("/proc/sys/net/ipv4/conf/all/rp_filter"),
             settings_writable: reach(Path::new("/proc/sys/net/ipv4/conf/all/rp_filter")) == Reach::Usable,
             rules,
+            nf_tables: netio::clamp::probe().err().filter(is_absence).map(|error| error.to_string()),
+            foreign_listen: listen.is_some_and(|listen| is_foreign_allowed(listen.value.is_ipv4())),
             control: draft.gateway.control.as_ref().map(|control| control_place(&control.value)),
             record: draft
                 .gateway
@@ -160,6 +166,16 @@ fn read_network(draft: &Draft) -> (Option<Vec<Interface>>, BTreeMap<IpAddr, Opti
 /// reserves.
 pub(super) fn first_host(network: &ipnet::IpNet) -> IpAddr {
     network.hosts().next().unwrap_or(network.addr())
+}
+
+/// Whether an error of nf_tables means that the kernel has none, as opposed to a missing capability.
+fn is_absence(error: &io::Error) -> bool {
+    error.kind() != io::ErrorKind::PermissionDenied
+}
+
+fn is_foreign_allowed(v4: bool) -> bool {
+    let family = if v4 { "ipv4" } else { "ipv6" };
+    read_number(&format!("/proc/sys/net/{family}/ip_nonlocal_bind")) == Some(1)
 }
 
 fn read_number(path: &str) -> Option<u32> {

@@ -38,8 +38,9 @@ fn wan_is_ready(draft: &Draft, interfaces: &[Interface], findings: &mut Findings
     };
     if !interface.up {
         findings.add(
-            Diagnostic::error("interface-down", format!("the interface `{name}` is down"))
+            Diagnostic::warning("interface-down", format!("the interface `{name}` is down"))
                 .at(wan.span.clone())
+                .note("no packet leaves or arrives until it is up; the gateway can start before that")
                 .help(format!("ip link set dev {name} up")),
         );
     } else if !interface.carrier {
@@ -92,8 +93,11 @@ fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findin
             _ => format!("an address of this machine; `{wan}` has {present}"),
         };
         let device = if wan.is_empty() { "IFACE" } else { wan };
+        // A standby router gets the address when it takes over.
+        let judge: fn(&'static str, String) -> Diagnostic =
+            if facts.foreign_listen { Diagnostic::warning } else { Diagnostic::error };
         findings.add(
-            Diagnostic::error("listen-not-local", format!("{ip} is not an address of this machine"))
+            judge("listen-not-local", format!("{ip} is not an address of this machine"))
                 .at(listen.span.clone())
                 .expected(expected)
                 .help(format!("set `listen` to an address of this machine, or add the address: ip address add {ip}/{prefix} dev {device}")),

@@ -1,6 +1,6 @@
 //! Capabilities, devices, kernel settings, the control socket.
 
-use diagnostics::{Diagnostic, Findings};
+use diagnostics::{Diagnostic, Findings, Severity};
 
 use super::super::draft::Draft;
 use super::super::types::TapChoice;
@@ -22,11 +22,16 @@ fn capabilities(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     if !facts.can(Capability::NetAdmin) {
         findings.add(missing(facts, "CAP_NET_ADMIN", "create the TUN device and attach the tap"));
     }
-    if !facts.can(Capability::NetRaw) && tap.is_some_and(|tap| tap.value != TapChoice::Ebpf) {
-        findings.add(missing(facts, "CAP_NET_RAW", "open packet sockets"));
-    }
     // CAP_BPF exists since Linux 5.8, and CAP_SYS_ADMIN includes it.
     let bpf = facts.can(Capability::Bpf) || facts.can(Capability::SysAdmin);
+    if !facts.can(Capability::NetRaw) && tap.is_some_and(|tap| tap.value != TapChoice::Ebpf) {
+        let lacks = missing(facts, "CAP_NET_RAW", "open packet sockets");
+        // The eBPF tap needs none of them.
+        let has_ebpf = bpf && facts.initial_user_namespace;
+        let may_run = has_ebpf && tap.is_some_and(|tap| tap.value == TapChoice::Auto);
+        let severity = if may_run { Severity::Warning } else { Severity::Error };
+        findings.add(Diagnostic { severity, ..lacks });
+    }
     let Some(tap) = tap.filter(|tap| tap.value != TapChoice::Packet) else { return };
     let forced = tap.value == TapChoice::Ebpf;
     if !bpf && forced {

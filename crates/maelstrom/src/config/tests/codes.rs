@@ -201,16 +201,16 @@ fn a_cap_of_nothing_and_one_that_leaves_packets_without_repairs_are_told() {
         assert!(found.help[0].contains("recovers nothing"), "{line}: {:?}", found.help);
     }
     for (line, said) in [
-        ("overhead_max = \"1/64\"", "at most 50 % of the repairs"),
-        ("overhead_max = \"1/33\"", "at most 97 % of the repairs"),
+        ("overhead_max = \"1/64\"", "at most 62 % of the repairs"),
+        ("overhead_max = \"1/41\"", "at most 98 % of the repairs"),
         ("max_repair_rate = \"1kbit/s\"", "enough for 3 such packets"),
-        ("max_repair_rate = \"90kbit/s\"", "enough for 240 such packets"),
+        ("max_repair_rate = \"90kbit/s\"", "enough for 300 such packets"),
     ] {
         let found = one(&with(line));
         assert_eq!((found.code, found.severity), ("low-cap", Severity::Warning), "{line}");
         assert!(found.notes[0].contains(said), "{line}: {:?}", found.notes);
     }
-    for line in ["overhead_max = \"1/32\"", "max_repair_rate = \"96kbit/s\""] {
+    for line in ["overhead_max = \"1/40\"", "max_repair_rate = \"96kbit/s\""] {
         assert_eq!(examined(&with(line)).1.diagnostics().len(), 0, "{line}");
     }
 }

@@ -130,6 +130,7 @@ fn every_choice_refuses_another_word() {
         ("mode", &["passive"][..]),
         ("tap", &["auto", "ebpf", "packet"]),
         ("injection", &["auto", "wan", "tun"]),
+        ("mtu", &["manage", "check"]),
         ("scheme", &["auto", "layered", "reed-solomon", "sliding"]),
         ("requests", &["all", "udp", "off"]),
     ] {

@@ -120,6 +120,14 @@ impl Net {
         })
     }
 
+    /// Lets a node continue with another file.
+    pub fn change_file(&mut self, place: usize, file: &MemberFile) {
+        let host = self.hosts.get_mut(&address(place)).expect("it lives");
+        let Membership::Static(provider) = &mut host.node else { panic!("it has no file") };
+        provider.change_file(self.now_us, file);
+        self.note_due(address(place));
+    }
+
     pub fn crash(&mut self, place: usize) {
         self.remove(place);
     }

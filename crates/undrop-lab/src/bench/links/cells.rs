@@ -63,7 +63,7 @@ pub(super) struct Group {
     pub(super) id: String,
     pub(super) title: String,
     pub(super) cells: Vec<Cell>,
-    /// Variants that run in each cell, in turn; runs without gateways surround them.
+    /// Variants that run in each cell, in turn, after a run without gateways.
     pub(super) variants: Vec<String>,
     pub(super) columns: Vec<(String, Figure)>,
     pub(super) targets: Vec<Target>,

@@ -34,7 +34,7 @@ use undrop::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
 use undrop::output;
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::cells::{BARE, Cell, Table};
+use self::cells::{Cell, Table};
 use self::figure::Figure;
 use self::order::{ATTEMPTS_MAX, Clock, Task, time_text};
 use self::run::{Job, Outcome};
@@ -48,6 +48,8 @@ Examples:
   undrop-lab bench links --out results                   all of them; the same command continues where it was stopped
   undrop-lab bench links --cells lossy-cubic --out results
   undrop-lab bench links --cells gigabit/uniform:1%/cubic --variants auto --quick --out trial
+  undrop-lab bench links --cells sparse --shared --out sparse &
+  undrop-lab bench links --cells twenty --shared --out twenty         two at once, on links of low rate
   undrop-lab bench links --report --out results          the tables of the runs so far";
 
 /// Gateways on many links: goodput, losses, latency and cost, beside the same link without gateways.
@@ -76,6 +78,10 @@ pub(crate) struct Plan {
     /// Most attempts of a run that is disturbed
     #[arg(long, default_value_t = ATTEMPTS_MAX, value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
+    /// The machine is shared with other commands of this kind: the processor time of other programs does not
+    /// disturb a run, as long as the emulator is in time
+    #[arg(long)]
+    shared: bool,
     /// Recorded losses, for the cells that replay them: CSV with the columns at_s, loss_percent and
     /// mean_burst
     #[arg(long, value_name = "FILE")]
@@ -261,16 +267,13 @@ impl Bench<'_> {
 
     /// Makes a run. A run that fails is a row that does not count.
     fn row(&self, task: &Task<'_>) -> anyhow::Result<Row> {
-        // The runs of a round have the same losses, and the second one without gateways others.
-        let seed = match task.variant.as_str() {
-            BARE => 1_000 + u64::from(task.number / 2) + 500 * u64::from(task.number % 2),
-            _ => 1_000 + u64::from(task.number),
-        };
         let job = Job {
             program: &self.program,
             cell: task.cell,
             variant: self.table.variants.get(&task.variant),
-            seed,
+            // The runs of a round have the same losses.
+            seed: 1_000 + u64::from(task.number),
+            is_shared: self.plan.shared,
             interrupt: &self.interrupt,
         };
         let mut row = Row {
@@ -326,7 +329,8 @@ impl Bench<'_> {
                 thread::sleep(Duration::from_millis(100));
                 self.interrupt.check()?;
             }
-            let reasons = Machine::now()?.since(&before).reasons;
+            let load = Machine::now()?.since(&before);
+            let reasons = if self.plan.shared { load.of_host } else { load.reasons() };
             if reasons.is_empty() {
                 return Ok(());
             }

@@ -48,6 +48,8 @@ pub(super) struct Job<'a> {
     /// `None`: without gateways.
     pub(super) variant: Option<&'a Variant>,
     pub(super) seed: u64,
+    /// Other programs may use the processors.
+    pub(super) is_shared: bool,
     pub(super) interrupt: &'a Interrupt,
 }
 
@@ -109,7 +111,7 @@ pub(super) fn run(job: &Job<'_>) -> anyhow::Result<Outcome> {
         (Figure::Foreign, load.foreign_percent),
         (Figure::Late, late),
     ]);
-    let mut disturbed = load.reasons;
+    let mut disturbed = if job.is_shared { load.of_host } else { load.reasons() };
     disturbed.extend(reasons);
     if let Some(pair) = pair {
         pair.stop()?;
@@ -148,10 +150,11 @@ fn start(job: &Job<'_>, variant: &Variant, sites: &TwoSites) -> anyhow::Result<G
         .context("starting the gateways")
 }
 
-/// Lets traffic pass that is not measured, with the first loss of the course.
+/// Lets traffic pass that is not measured, with the first loss of the course. Without gateways nobody learns
+/// from it.
 fn learn(job: &Job<'_>, sites: &TwoSites) -> anyhow::Result<()> {
     let Cell { learn, workload, link, .. } = job.cell;
-    if *learn > 0.0 {
+    if *learn > 0.0 && job.variant.is_some() {
         let time = Duration::from_secs_f64(*learn);
         let mut watch =
             |_| if job.interrupt.is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

@@ -3,6 +3,8 @@
 mod table;
 mod watched;
 
+pub(crate) use table::duration;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -38,6 +38,9 @@ pub(super) fn render(status: &Status) -> String {
             gateway.wan
         );
     }
+    if let Some(reason) = &gateway.mtu_reason {
+        let _ = writeln!(text, "TCP SEGMENTS ARE NOT LIMITED, so that repairs are cut in two: {reason}");
+    }
     if let Some(reason) = &status.pauses.reason {
         let _ = writeln!(text, "RECOVERY PAUSES: {reason}");
     }
@@ -317,7 +320,7 @@ fn bytes(value: u64) -> String {
     format!("{size:.1} TB")
 }
 
-pub(super) fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
         (0, 0, 0, s) => format!("{s} s"),
         (0, 0, m, s) => format!("{m} min {s} s"),
@@ -392,6 +395,7 @@ mod tests {
                 tick_us: None,
                 tick_starts: 0,
                 pid: 77,
+                ..GatewayStatus::default()
             },
             pauses: PauseStatus::default(),
             peers: vec![osaka()],
@@ -552,6 +556,7 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
             by_reason: Counts::from([("lag".to_owned(), 12)]),
         };
         status.peers[0].differences = vec!["the peer names more".to_owned()];
+        status.gateway.mtu_reason = Some("no nf_tables".to_owned());
         let ingress = &mut status.peers[0].ingress;
         (ingress.paused, ingress.paused_flows) = (true, 2);
         ingress.congestion.verdict = "all losses are recovered".to_owned();
@@ -559,6 +564,7 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
         ingress.withheld = Counts::from([("expired".to_owned(), 7)]);
         let shown = render(&status);
         for line in [
+            "\nTCP SEGMENTS ARE NOT LIMITED, so that repairs are cut in two: no nf_tables\n",
             "\nRECOVERY PAUSES: repairs lag behind the tap\n",
             "\n  DIFFERENCE        the peer names more\n",
             "\n  not injected                 7  time to live ended on the way\n",

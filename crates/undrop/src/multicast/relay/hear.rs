@@ -12,6 +12,7 @@ use nix::net::if_::if_nametoindex;
 use ricochet::{SendError, Sender};
 
 use super::Shared;
+use super::alive::Pulse;
 use super::counts::{Counts, add};
 use super::frame::{Frame, HEADER_MAX};
 use super::memory::Way;
@@ -37,6 +38,7 @@ pub(super) struct Ear<'a> {
     /// Addresses of this host, and the time at which they were read.
     addresses: (HashSet<IpAddr>, Instant),
     buffer: Vec<u8>,
+    pulse: &'a Pulse,
 }
 
 impl<'a> Ear<'a> {
@@ -45,6 +47,7 @@ impl<'a> Ear<'a> {
         group: usize,
         interface: &'a str,
         sender: Sender,
+        pulse: &'a Pulse,
     ) -> Result<Self, OpenError> {
         let listener = PlainListener::bind(shared.groups[group].address, interface, BUFFER_BYTES)?;
         Ok(Self {
@@ -57,6 +60,7 @@ impl<'a> Ear<'a> {
             overflowed: 0,
             addresses: (own_addresses(), now()),
             buffer: Vec::new(),
+            pulse,
         })
     }
 
@@ -66,6 +70,7 @@ impl<'a> Ear<'a> {
         poller.add(&self.listener, 0, Interest::Readable)?;
         while !self.shared.is_stopped() {
             let _ = poller.wait(Some(CHECK))?;
+            self.pulse.beat(self.shared.now_us());
             self.hear()?;
             if self.is_replaced()
                 && let Ok(listener) = PlainListener::bind(self.address(), self.interface, BUFFER_BYTES)
@@ -161,7 +166,9 @@ impl<'a> Ear<'a> {
     }
 
     fn send(&self) -> anyhow::Result<()> {
+        // Readers without room for more hold this loop up, which is no fault of it.
         while !self.shared.is_stopped() {
+            self.pulse.beat(self.shared.now_us());
             match self.sender.send_timeout(&self.buffer, CHECK) {
                 Ok(_) => {
                     add(&self.counts().carried);

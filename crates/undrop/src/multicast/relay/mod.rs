@@ -7,11 +7,13 @@
 //! | `hand_out.rs` | hands out what other relays send |
 //! | `memory.rs` | tells copies of a datagram from a datagram that is the same again |
 //! | `frame.rs` | a datagram as a message, with its source and time to live |
+//! | `alive.rs` | signs of life for the service manager |
 //! | `counts.rs` | counters, and their text and JSON |
 //!
 //! Loops are impossible: every relay hands out from one source port, and carries nothing from that port. One
 //! relay alone serves a group at an interface of a host, so that programs hear each datagram once.
 
+mod alive;
 mod counts;
 mod frame;
 mod hand_out;
@@ -29,8 +31,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
+use daemon::supervisor::Supervisor;
 use ricochet::{JoinOptions, Node, Order, Subscription};
 
+use self::alive::Pulse;
 use self::counts::{Counts, RelayStatus};
 use self::hand_out::Mouth;
 use self::hear::{Ear, now};
@@ -129,6 +133,8 @@ struct Shared {
     has_other_way: AtomicBool,
     stop: AtomicBool,
     start: Instant,
+    /// Of each loop that hears.
+    pulses: Vec<Pulse>,
 }
 
 impl Shared {
@@ -136,9 +142,14 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// Returns the time since the start.
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// Notes a copy of a datagram. Returns whether it is the first.
     fn note(&self, group: usize, source: SocketAddr, payload: &[u8], way: Way) -> bool {
-        let now_ms = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = self.now_us() / 1_000;
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let identity = memory.identity(group, source, payload);
         memory.is_first(now_ms, identity, way)
@@ -170,12 +181,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         has_other_way: AtomicBool::new(false),
         stop: AtomicBool::new(false),
         start: now(),
+        pulses: Vec::new(),
     };
     for address in &args.groups {
         if !shared.groups.iter().any(|known| known.address == *address) {
             shared.groups.push(group(address));
         }
     }
+    shared.pulses.resize_with(shared.groups.len() * args.local.len(), Pulse::default);
     let order = if args.unordered { Order::Unordered } else { Order::Fifo };
     let options = JoinOptions { order, fragments: true, ..JoinOptions::default() };
     let names = shared.groups.iter().map(|group| &*group.name);
@@ -200,13 +213,13 @@ impl Relay<'_> {
         let mouth = Mouth::new(self.shared, &self.args.local, self.subscription)
             .advise("name interfaces of this host with `--local`, and a free port with `--relay-port`")?;
         let groups = if self.shared.groups.len() == 1 { "group" } else { "groups" };
-        output::note(format_args!(
-            "node {} at {}, relays {} {groups} at {}",
-            self.node.id(),
-            self.node.address(),
-            self.shared.groups.len(),
-            self.args.local.join(", ")
-        ));
+        let relays =
+            format!("relays {} {groups} at {}", self.shared.groups.len(), self.args.local.join(", "));
+        output::note(format_args!("node {} at {}, {relays}", self.node.id(), self.node.address()));
+        let mut supervisor = Supervisor::from_environment()
+            .context("cannot tell the service manager")
+            .advise("leave NOTIFY_SOCKET unset, or set it to the path of a socket")?;
+        supervisor.ready(&relays);
         let outcome = std::thread::scope(|scope| {
             let hearing: Vec<_> = ears
                 .into_iter()
@@ -220,11 +233,12 @@ impl Relay<'_> {
                     })
                 })
                 .collect();
-            let spoken = self.hand_out(mouth, interrupt);
+            let spoken = self.hand_out(mouth, interrupt, &mut supervisor);
             self.shared.stop.store(true, Ordering::Relaxed);
             let heard = hearing.into_iter().map(|thread| thread.join().expect("a thread does not panic"));
             heard.fold(spoken, anyhow::Result::and)
         });
+        supervisor.stopping();
         let status = self.report()?;
         outcome?;
         let differs = settings::report(&self.node.status(), false);
@@ -257,7 +271,8 @@ impl Relay<'_> {
         for (at, group) in self.shared.groups.iter().enumerate() {
             let sender = self.node.sender(&group.name)?;
             for interface in &self.args.local {
-                let ear = Ear::new(self.shared, at, interface, sender.clone());
+                let pulse = &self.shared.pulses[ears.len()];
+                let ear = Ear::new(self.shared, at, interface, sender.clone(), pulse);
                 ears
                     .push(ear.with_context(|| format!("cannot hear {} at {interface}", group.address)).advise(
                     "let other programs on this host bind the port with SO_REUSEADDR, and name an interface \
@@ -268,10 +283,16 @@ impl Relay<'_> {
         Ok(ears)
     }
 
-    fn hand_out(&self, mut mouth: Mouth<'_>, interrupt: &Interrupt) -> anyhow::Result<()> {
+    fn hand_out(
+        &self,
+        mut mouth: Mouth<'_>,
+        interrupt: &Interrupt,
+        supervisor: &mut Supervisor,
+    ) -> anyhow::Result<()> {
         let mut alone = Some(self.args.node.seeds());
         let mut reported = now();
         while !interrupt.is_requested() && !self.shared.is_stopped() && mouth.turn()? {
+            alive::tell(supervisor, &self.shared.pulses, self.shared.now_us());
             if self.shared.start.elapsed() >= ALONE
                 && let Some(seeds) = alone.take()
                 && let Some(cause) = isolation(&self.node.status(), &seeds)

@@ -1,7 +1,7 @@
 //! A recovered packet passes the rules that the lost packet would have passed.
 
 mod bounds;
-mod lab;
+pub(crate) mod lab;
 mod treatment;
 
 use std::time::Duration;

@@ -1,0 +1,267 @@
+//! Limits on TCP segments, so that repairs fit into the path (`mtu = "manage"`, docs/adr/0018).
+//!
+//! A gateway limits the segments that hosts of its own site send to the peers' networks, because these are
+//! the packets that it protects; the peers limit theirs. The limit follows from the MTU of the path and from
+//! the overhead of a repair. The kernel keeps it ([`SegmentClamp`]), and it applies to connections that begin
+//! from then on.
+
+use std::net::SocketAddr;
+
+use ipnet::IpNet;
+use maelstrom_core::observe::EventKind;
+use netio::clamp::{Ownership, SegmentClamp, SegmentLimit};
+use tracing::{debug, warn};
+
+use crate::config::{GatewayConfig, MtuChoice};
+use crate::passive::Passive;
+
+/// Interval between looks at the path and at the configuration.
+const LOOK_US: u64 = 1_000_000;
+/// Interval between checks that nobody has changed the table.
+const CHECK_US: u64 = 5_000_000;
+/// Interval between attempts after the kernel has refused the table.
+const AGAIN_US: u64 = 30_000_000;
+/// Time for which a path must carry longer packets before the limit rises. A new session knows nothing of
+/// the path for a moment.
+const RAISE_US: u64 = 30_000_000;
+
+/// Length of IP and TCP headers without options: the difference between a packet and its segment.
+pub(crate) const HEADERS_V4: u32 = 40;
+/// The same over IPv6.
+pub(crate) const HEADERS_V6: u32 = 60;
+/// Smallest limit: every host sends such segments to hosts that state none (RFC 9293 §3.7.1).
+const SEGMENT_MIN: u32 = 536;
+/// Shortest packets to which TCP can be limited.
+pub(crate) const PACKET_MIN: u32 = SEGMENT_MIN + HEADERS_V6;
+/// Maximum number of peers in a line of the log.
+const SHOWN_MAX: usize = 8;
+
+/// The limits in force.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    /// The table and its name; `None` while there is none.
+    table: Option<(String, SegmentClamp)>,
+    limits: Vec<SegmentLimit>,
+    /// Reason why the kernel has refused the table.
+    fault: Option<String>,
+    paths: Vec<Path>,
+    next_look_us: u64,
+    next_check_us: u64,
+    next_attempt_us: u64,
+}
+
+/// Longest packet whose repairs cross the path to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Path {
+    peer: SocketAddr,
+    packet_max: u32,
+    /// Time since which the path carries longer ones.
+    wider_since_us: Option<u64>,
+}
+
+impl Path {
+    /// Takes what is known of the path at present: a lower limit at once, a higher one after a while.
+    fn update(&mut self, now_us: u64, packet_max: u32) {
+        if packet_max <= self.packet_max {
+            (self.packet_max, self.wider_since_us) = (packet_max, None);
+            return;
+        }
+        let since_us = *self.wider_since_us.get_or_insert(now_us);
+        if now_us >= since_us + RAISE_US {
+            (self.packet_max, self.wider_since_us) = (packet_max, None);
+        }
+    }
+}
+
+impl Segments {
+    /// `managed`, `failed` or `checked`.
+    pub(crate) fn state(&self, choice: MtuChoice) -> &'static str {
+        match choice {
+            _ if self.table.is_some() => "managed",
+            MtuChoice::Check => "checked",
+            MtuChoice::Manage => "failed",
+        }
+    }
+
+    /// Makes the next turn of the loop look, because the configuration has changed.
+    pub(crate) fn expire(&mut self) {
+        (self.next_look_us, self.next_attempt_us) = (0, 0);
+    }
+
+    /// The reason why the kernel has refused the table.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// Takes the longest packets that fit the path to each peer at present.
+    fn update_paths(&mut self, now_us: u64, present: impl Iterator<Item = (SocketAddr, u32)>) {
+        let known = std::mem::take(&mut self.paths);
+        self.paths = present
+            .map(|(peer, packet_max)| {
+                let known = known.iter().find(|path| path.peer == peer).copied();
+                let mut path = known.unwrap_or(Path { peer, packet_max, wider_since_us: None });
+                path.update(now_us, packet_max);
+                path
+            })
+            .collect();
+    }
+
+    /// Makes the kernel's table the one of these limits. Returns an event if it changes, or if it cannot.
+    fn follow(&mut self, now_us: u64, name: &str, limits: &[SegmentLimit], shown: &str) -> Option<EventKind> {
+        self.table.take_if(|(old, _)| old != name);
+        if let Some((_, clamp)) = &mut self.table {
+            if *limits == self.limits {
+                if now_us < self.next_check_us {
+                    return None;
+                }
+                self.next_check_us = now_us + CHECK_US;
+                // An error proves nothing.
+                if clamp.is_present().unwrap_or(true) {
+                    return None;
+                }
+                warn!("somebody has changed the table {name} of nftables: it is set again");
+            } else {
+                match clamp.replace(limits) {
+                    Ok(()) => return Some(self.on_set(limits, shown)),
+                    Err(error) => debug!(%error, "cannot change the table: it is made again"),
+                }
+            }
+            self.table = None;
+            self.next_attempt_us = now_us;
+        }
+        if now_us < self.next_attempt_us {
+            return None;
+        }
+        self.next_attempt_us = now_us + AGAIN_US;
+        self.next_check_us = now_us + CHECK_US;
+        match SegmentClamp::install(name, limits, Ownership::Auto) {
+            Ok(clamp) => {
+                self.table = Some((name.to_owned(), clamp));
+                Some(self.on_set(limits, shown))
+            }
+            Err(error) => {
+                let reason = format!("the kernel refuses the table {name} of nftables: {error}");
+                let is_new = self.fault.as_ref() != Some(&reason);
+                self.fault = Some(reason.clone());
+                is_new.then_some(EventKind::SegmentsUnlimited { reason })
+            }
+        }
+    }
+
+    fn on_set(&mut self, limits: &[SegmentLimit], shown: &str) -> EventKind {
+        self.limits = limits.to_vec();
+        self.fault = None;
+        EventKind::SegmentsLimited { limits: shown.to_owned() }
+    }
+}
+
+impl Passive {
+    /// Limits the segments of TCP connections with the peers' networks, as far as the configuration wants it.
+    pub(crate) fn limit_segments(&mut self) {
+        let now_us = self.engine.now_us;
+        if now_us < self.segments.next_look_us {
+            return;
+        }
+        if self.config.gateway.mtu == MtuChoice::Check {
+            self.segments = Segments::default();
+        } else {
+            let (core, v6) = (self.engine.gateway.config(), self.config.gateway.listen.is_ipv6());
+            let overhead = core.schedule.repair_overhead(v6);
+            let wan_mtu = core.wan_mtu;
+            let fits = |mtu: Option<usize>| (mtu.unwrap_or(wan_mtu)).saturating_sub(overhead) as u32;
+            let peers = self.engine.gateway.peers();
+            let present = peers.map(|peer| (peer.config.address, fits(peer.narrower_mtu)));
+            self.segments.update_paths(now_us, present);
+            let limits = limits(&self.config, &self.segments.paths);
+            let shown = shown(&self.config, &self.segments.paths);
+            let name = table_of(&self.config.gateway.tun);
+            if let Some(event) = self.segments.follow(now_us, &name, &limits, &shown) {
+                self.watch.note(now_us, event, &self.config);
+            }
+        }
+        self.segments.next_look_us = now_us + LOOK_US;
+    }
+}
+
+/// The name of a gateway's table. Gateways on one machine have TUN devices with different names.
+fn table_of(tun: &str) -> String {
+    format!("undrop_mss_{tun}")
+}
+
+/// The limits for the networks of all peers. Peers and paths have the order of the configuration.
+fn limits(config: &GatewayConfig, paths: &[Path]) -> Vec<SegmentLimit> {
+    let peers = config.peers.iter().zip(paths);
+    let limits = peers.flat_map(|(peer, path)| {
+        peer.networks
+            .iter()
+            .map(|&network| SegmentLimit { network, bytes: segment_max(path.packet_max, network) })
+    });
+    limits.collect()
+}
+
+/// The longest segment of packets of this length with the hosts of a network.
+fn segment_max(packet_max: u32, network: IpNet) -> u16 {
+    let headers = if network.addr().is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
+    let bytes = packet_max.saturating_sub(headers).max(SEGMENT_MIN);
+    u16::try_from(bytes).unwrap_or(u16::MAX)
+}
+
+/// The limits as a phrase.
+fn shown(config: &GatewayConfig, paths: &[Path]) -> String {
+    let peers = config.peers.iter().zip(paths).take(SHOWN_MAX);
+    let phrases =
+        peers.map(|(peer, path)| format!("{} bytes of packet to {}", path.packet_max, peer.label()));
+    let more = if config.peers.len() > SHOWN_MAX { ", ..." } else { "" };
+    phrases.collect::<Vec<_>>().join(", ") + more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn peer(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 4700))
+    }
+
+    /// Takes the same packet for one peer once a second from `from_s` to `to_s`, and returns the limit then.
+    fn after(segments: &mut Segments, from_s: u64, to_s: u64, packet_max: u32) -> u32 {
+        for second in from_s..=to_s {
+            segments.update_paths(second * SECOND, std::iter::once((peer(1), packet_max)));
+        }
+        segments.paths[0].packet_max
+    }
+
+    #[test]
+    fn a_narrower_path_lowers_the_limit_at_once_and_a_wider_one_raises_it_after_a_while() {
+        let mut segments = Segments::default();
+        assert_eq!(after(&mut segments, 0, 0, 1_301), 1_301);
+        assert_eq!(after(&mut segments, 1, 1, 1_201), 1_201);
+        assert_eq!(after(&mut segments, 2, 31, 1_301), 1_201);
+        assert_eq!(after(&mut segments, 32, 32, 1_301), 1_301);
+        // A session that begins again and learns the same.
+        assert_eq!(after(&mut segments, 40, 40, 1_101), 1_101);
+        assert_eq!(after(&mut segments, 41, 60, 1_301), 1_101);
+        assert_eq!(after(&mut segments, 61, 61, 1_101), 1_101);
+        assert_eq!(after(&mut segments, 62, 91, 1_301), 1_101);
+        assert_eq!(after(&mut segments, 92, 92, 1_301), 1_301);
+    }
+
+    #[test]
+    fn each_peer_has_its_own_path_also_after_a_reload() {
+        let mut segments = Segments::default();
+        segments.update_paths(0, [(peer(1), 1_301), (peer(2), 1_001)].into_iter());
+        segments.update_paths(SECOND, [(peer(2), 1_301), (peer(3), 1_201), (peer(1), 1_301)].into_iter());
+        let kept: Vec<u32> = segments.paths.iter().map(|path| path.packet_max).collect();
+        assert_eq!(kept, [1_001, 1_201, 1_301]);
+    }
+
+    #[test]
+    fn a_segment_is_a_packet_without_its_headers_within_bounds() {
+        let of = |packet, network: &str| segment_max(packet, network.parse().unwrap());
+        assert_eq!([of(1_301, "10.0.0.0/8"), of(1_301, "fd00::/8")], [1_261, 1_241]);
+        assert_eq!([of(100, "10.0.0.0/8"), of(100, "fd00::/8"), of(70_000, "fd00::/8")], [536, 536, 65_535]);
+        assert_eq!(segment_max(PACKET_MIN, "fd00::/8".parse().unwrap()), 536);
+    }
+}

@@ -1,0 +1,90 @@
+//! The answer to a status request: everything that the gateway knows, in one document.
+
+use daemon::log;
+use maelstrom_core::counters::Unprotected;
+use netio::tap::Tap;
+use tracing::debug;
+
+use crate::engine::Engine;
+use crate::inlet::Inlet;
+use crate::passive::Passive;
+use crate::status::{self, Counter, EventStatus, GatewayStatus, HealthStatus, PeerStatus, Status};
+use crate::watch::label;
+
+impl Passive {
+    /// Answers the clients of the control socket.
+    pub(crate) fn answer_status(&mut self) {
+        let document = || {
+            let mut document = serde_json::to_vec(&self.snapshot())?;
+            document.push(b'\n');
+            Ok(document)
+        };
+        if let Err(error) = self.control.answer(document) {
+            debug!(%error, "cannot answer a status request");
+        }
+    }
+
+    fn snapshot(&self) -> Status {
+        let Self { config, started_us, .. } = self;
+        let Engine { gateway, counts, now_us, .. } = &self.engine;
+        let (tap, inlet) = (self.ports.tap.as_ref(), self.ports.outlets.inlet.as_ref());
+        let (written, arrived) = inlet.map_or((0, 0), Inlet::at_wan);
+        let names = config.peers.iter().map(|peer| peer.name.clone());
+        let observer = self.watch.observer();
+        let peers = gateway.peers().zip(names).enumerate().map(|(index, (peer, name))| {
+            let mut status = PeerStatus::of(name, &peer, *now_us);
+            status.differences = self.agreement.differences(index).to_vec();
+            status.observed_by(observer, index);
+            status
+        });
+        let peers: Vec<_> = peers.collect();
+        let counters = [
+            (Counter::OutgoingUncut, counts.uncut_outgoing),
+            (Counter::IncomingUncut, counts.uncut_incoming),
+            (Counter::OfVlans, counts.of_vlans),
+            (Counter::TapDropped, counts.missed_before + tap.map_or(0, Tap::dropped)),
+            (Counter::Pauses, self.pauses.count()),
+            (Counter::Stalls, counts.stalls),
+            (Counter::Discarded, counts.discarded),
+            (Counter::InboxFull, counts.inbox_full),
+            (Counter::BeyondShare, counts.beyond_share),
+            (Counter::Unsent, counts.unsent),
+            (Counter::Uninjected, counts.uninjected),
+            (Counter::NotAtWan, written.saturating_sub(arrived)),
+            (Counter::Returning, inlet.map_or(0, Inlet::refused)),
+            (Counter::ReloadsRefused, counts.reloads_refused),
+            (Counter::RecordsUnwritten, self.losses.unwritten()),
+            (Counter::LogLines, log::lost_lines()),
+            (Counter::ManagerMessages, self.supervisor.unsent()),
+        ];
+        let mut not_protected = status::counts(gateway.unprotected().iter());
+        *not_protected.entry(Unprotected::Overload.id().to_owned()).or_default() +=
+            tap.map_or(0, |tap| tap.shed()[0]);
+        Status {
+            schema: status::SCHEMA.to_owned(),
+            health: HealthStatus::of_gateway(&peers, tap.is_some(), inlet.is_some()),
+            events: EventStatus::latest(*now_us, observer, |address| label(config, address)),
+            gateway: GatewayStatus {
+                version: env!("CARGO_PKG_VERSION").into(),
+                uptime_s: now_us.saturating_sub(*started_us) / 1_000_000,
+                mode: "passive".into(),
+                wan: config.gateway.wan.clone(),
+                tap: tap.map_or("none", |tap| tap.kind().as_str()).to_owned(),
+                injection: inlet.map_or("none", Inlet::way).to_owned(),
+                injection_reason: inlet.and_then(Inlet::reason).map(str::to_owned),
+                mtu: self.segments.state(config.gateway.mtu).to_owned(),
+                mtu_reason: self.segments.fault().map(str::to_owned),
+                tick_us: self.tick.period_us(),
+                tick_starts: self.tick.starts(),
+                pid: std::process::id(),
+            },
+            pauses: self.pauses.status(*now_us),
+            peers,
+            classes: gateway.classes().map(status::class).collect(),
+            not_protected,
+            rejected: status::counts(gateway.rejected().iter()),
+            counters: status::counts(counters.into_iter()),
+            memory_bytes: gateway.memory_bytes() as u64,
+        }
+    }
+}

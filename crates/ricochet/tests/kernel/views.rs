@@ -1,0 +1,112 @@
+//! Nodes whose membership comes from the application.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use testkit::wait_until;
+
+use crate::common::{LONG, join_all, meet, numbers};
+use ricochet::view::{GroupId, Me, Member, News, Output, Registered, Registration, View};
+use ricochet::{Builder, ClusterKey, Node};
+
+type Store = Arc<Mutex<BTreeMap<SocketAddr, Registration>>>;
+
+/// A provider that has the other nodes from a store of this process.
+struct OfStore {
+    view: Registered,
+    store: Store,
+    next_look_us: u64,
+}
+
+impl OfStore {
+    fn make(store: &Store, me: Me) -> Box<dyn View + Send> {
+        let view = Registered::new(me, 0).unwrap();
+        store.lock().unwrap().insert(me.address, view.registration());
+        Box::new(Self { view, store: Arc::clone(store), next_look_us: 0 })
+    }
+}
+
+impl View for OfStore {
+    fn handle_datagram(&mut self, _: u64, from: SocketAddr, _: &[u8], _: &mut dyn Output) {
+        panic!("expected that the node answers the questions of others, saw a datagram of {from}");
+    }
+
+    fn handle_timeout(&mut self, now_us: u64, out: &mut dyn Output) {
+        self.next_look_us = now_us + 20_000;
+        let all = self.store.lock().unwrap().values().cloned().collect();
+        self.view.handle_news(now_us, [News::All(all)]);
+        self.view.handle_timeout(now_us, out);
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        Some(self.next_look_us)
+    }
+
+    fn set_groups(&mut self, now_us: u64, groups: &[GroupId], out: &mut dyn Output) {
+        self.view.set_groups(now_us, groups, out);
+        let registration = self.view.registration();
+        self.store.lock().unwrap().insert(registration.address, registration);
+    }
+
+    fn leave(&mut self, now_us: u64, out: &mut dyn Output) {
+        self.store.lock().unwrap().remove(&self.view.registration().address);
+        self.view.leave(now_us, out);
+    }
+
+    fn version(&self) -> u64 {
+        self.view.version()
+    }
+
+    fn members(&self) -> Box<dyn Iterator<Item = &Member> + '_> {
+        self.view.members()
+    }
+}
+
+fn here() -> Builder {
+    Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true)
+}
+
+fn messages_arrive(configure: impl Fn(Builder) -> Builder) {
+    let store = Store::default();
+    let start = || {
+        let store = Arc::clone(&store);
+        configure(here()).view(move |me| Ok(OfStore::make(&store, me))).start().unwrap()
+    };
+    let mut nodes = vec![start(), start(), start()];
+    let subscriptions = join_all(&nodes, "g");
+    for (at, sender) in nodes.iter().enumerate() {
+        sender.send("g", &(at as u32).to_be_bytes()).unwrap();
+        for (other, node) in nodes.iter().enumerate().filter(|&(other, _)| other != at) {
+            assert_eq!(numbers(node, &subscriptions[other], 1), [at as u32]);
+        }
+    }
+    // A node that is closed leaves, and a new one at another port comes.
+    drop(nodes.pop());
+    wait_until("a node has left", || nodes.iter().all(|node| node.members("g") == 1));
+    nodes.push(start());
+    let _joined = nodes[2].join("g").unwrap();
+    meet(&nodes, "g");
+}
+
+#[test]
+fn the_members_can_come_from_the_application() {
+    messages_arrive(|builder| builder);
+}
+
+#[test]
+fn nodes_whose_provider_sends_nothing_prove_their_lives_under_a_cluster_key() {
+    let key = ClusterKey::new([7; 32]);
+    messages_arrive(|builder| builder.key(key.clone()));
+}
+
+#[test]
+fn a_provider_that_fails_or_is_one_of_two_ends_the_start() {
+    let failed = here().view(|_| Err("no room in the registry".into())).start().unwrap_err().to_string();
+    assert_eq!(failed, "membership: no room in the registry");
+    let store = Store::default();
+    let make = move |me: Me| Ok(OfStore::make(&store, me));
+    let both = here().seed("127.0.0.1:7900").view(make).start().unwrap_err().to_string();
+    assert!(both.contains("saw a view of the program and `membership.seeds`"), "{both}");
+    assert!(here().start().unwrap().wait_for_members("g", 0, LONG));
+}

@@ -1,0 +1,218 @@
+//! The screen of a gateway.
+
+use std::fmt::Write as _;
+
+use maelstrom::losses::{Losses, PeerLosses};
+use maelstrom::status::{FateStatus, PeerStatus, Status, WindowStatus};
+
+use super::cells::{bars, cut, fit, percent, rate, time};
+use crate::gateway::duration;
+
+/// Number of minutes in the picture of losses.
+const MINUTES: usize = 60;
+/// Maximum number of lengths of bursts.
+const BURSTS_SHOWN: usize = 6;
+/// Maximum number of events.
+const EVENTS_SHOWN: usize = 5;
+
+/// Renders the status, with the record of losses if it can be read.
+pub(super) fn render(status: &Status, losses: Option<&Losses>) -> String {
+    let gateway = &status.gateway;
+    let mut lines = vec![
+        format!("gateway on {}, up {}: {}", gateway.wan, duration(gateway.uptime_s), status.health.text),
+        String::new(),
+        format!(
+            "{:<20}{:>4} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8}",
+            "PEER, LAST 10 s", "", "BIT/S", "LOST %", "RECOV %", "STAY %", "DELAY", "OVER %"
+        ),
+    ];
+    for peer in &status.peers {
+        let window = peer.windows.first().cloned().unwrap_or_default();
+        lines.extend(directions(peer, &window));
+        let record = losses.and_then(|losses| losses.peers.iter().find(|one| one.address == peer.address));
+        lines.extend(record.into_iter().flat_map(history));
+        let reasons = peer.health.reasons.iter().map(|reason| format!("  ! {}", reason.text));
+        lines.extend(reasons);
+    }
+    lines.push(String::new());
+    let events = &status.events[status.events.len().saturating_sub(EVENTS_SHOWN)..];
+    lines.extend(events.iter().rev().map(|event| {
+        let peer = event.peer.as_ref().map_or(String::new(), |peer| format!("{peer}: "));
+        format!("{:>13} ago  {peer}{}", duration(event.ago_ms / 1_000), event.text)
+    }));
+    lines.iter().fold(String::new(), |mut text, line| {
+        let _ = writeln!(text, "{}", fit(line).trim_end());
+        text
+    })
+}
+
+/// One line for the packets that arrive from a peer, and one for those that leave.
+fn directions(peer: &PeerStatus, window: &WindowStatus) -> [String; 2] {
+    let line = |name: &str, way: &str, bits: f64, fates: &FateStatus, delay: String, overhead: String| {
+        let recovered = match fates.lost {
+            0 => "-".to_owned(),
+            lost => percent(fates.recovered as f64 * 100.0 / lost as f64),
+        };
+        format!(
+            "{:<20}{way:>4} {:>8} {:>8} {recovered:>8} {:>8} {delay:>9} {overhead:>8}",
+            cut(name, 19),
+            rate(bits),
+            percent(fates.loss_percent),
+            percent(fates.residual_percent),
+        )
+    };
+    let state = match peer.health.state.as_str() {
+        "protected" => String::new(),
+        state => state.to_uppercase(),
+    };
+    let delay = window.recovery_delay_us.map_or("-".to_owned(), |us| format!("+{}", time(us)));
+    [
+        line(&peer.label(), "in", window.received_bits_per_s, &window.here, delay, "-".to_owned()),
+        line(
+            &format!("  {state}"),
+            "out",
+            window.sent_bits_per_s,
+            &window.there,
+            "-".to_owned(),
+            percent(window.overhead_percent),
+        ),
+    ]
+}
+
+/// The losses of the last hour by minute, the latest at the right, and their bursts.
+fn history(record: &PeerLosses) -> Vec<String> {
+    let mut minutes = vec![None; MINUTES];
+    let (mut bursts, mut lost) = (Vec::<(u64, u64)>::new(), 0);
+    for span in &record.minutes {
+        let at = usize::try_from(span.ago).unwrap_or(usize::MAX);
+        if let Some(place) = MINUTES.checked_sub(at.saturating_add(1)) {
+            minutes[place] = Some(span.lost as f64 / span.packets.max(1) as f64);
+        }
+        lost += span.lost;
+        for burst in &span.bursts {
+            match bursts.iter_mut().find(|(from, _)| *from == burst.from) {
+                Some((_, count)) => *count += burst.count,
+                None => bursts.push((burst.from, burst.count)),
+            }
+        }
+    }
+    let mut lines = vec![format!("  lost, last hour   {}", bars(&minutes))];
+    if lost > 0 {
+        bursts.sort_unstable();
+        let more = if bursts.len() > BURSTS_SHOWN { ", longer ones" } else { "" };
+        let shown = bursts.iter().take(BURSTS_SHOWN).map(|(from, count)| match from {
+            1 => format!("{count} of 1"),
+            from => format!("{count} of {from}+"),
+        });
+        lines.push(format!("  bursts            {}{more}", shown.collect::<Vec<_>>().join(", ")));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use maelstrom::losses::Span;
+    use maelstrom::status::{
+        BurstStatus, EgressStatus, EventStatus, GatewayStatus, HealthStatus, IngressStatus, LossStatus,
+        PathStatus, ReasonStatus,
+    };
+
+    use super::super::cells::WIDTH;
+    use super::*;
+
+    fn peer(name: &str, state: &str) -> PeerStatus {
+        let here = FateStatus {
+            packets: 10_000,
+            lost: 192,
+            recovered: 190,
+            loss_percent: 1.92,
+            residual_percent: 0.02,
+            ..FateStatus::default()
+        };
+        let window = WindowStatus {
+            span_s: 10,
+            covered_ms: 10_000,
+            received_bits_per_s: 12_340_000.0,
+            sent_bits_per_s: 800_000.0,
+            overhead_percent: 14.2,
+            here,
+            recovery_delay_us: Some(2_540),
+            ..WindowStatus::default()
+        };
+        let reason = ReasonStatus { text: "packets stay lost".to_owned(), ..ReasonStatus::default() };
+        let reasons = if state == "protected" { Vec::new() } else { vec![reason] };
+        PeerStatus {
+            name: Some(name.to_owned()),
+            address: "10.81.9.2:4700".parse().unwrap(),
+            up: true,
+            trouble: None,
+            wrong_key: 0,
+            rtt_us: None,
+            last_heard_ms: None,
+            sessions: 1,
+            renewals: 0,
+            networks: Vec::new(),
+            networks_named_there: Vec::new(),
+            differences: Vec::new(),
+            egress: EgressStatus::default(),
+            ingress: IngressStatus::default(),
+            far: LossStatus::default(),
+            far_path: PathStatus::default(),
+            health: HealthStatus { state: state.to_owned(), reasons, text: String::new() },
+            windows: vec![window],
+        }
+    }
+
+    #[test]
+    fn a_gateway_fits_on_80_columns_and_shows_each_peer_in_both_directions() {
+        let span = |ago, packets, lost| Span {
+            ago,
+            packets,
+            lost,
+            longest: 3,
+            bursts: vec![
+                BurstStatus { from: 1, to: Some(1), count: 7 },
+                BurstStatus { from: 3, to: Some(4), count: 1 },
+            ],
+            gaps: Vec::new(),
+        };
+        let losses = Losses {
+            peers: vec![PeerLosses {
+                name: None,
+                address: "10.81.9.2:4700".parse().unwrap(),
+                packets_per_second: 1,
+                rate: String::new(),
+                is_auto: true,
+                late_us: 0,
+                minutes: vec![span(0, 100, 10), span(1, 100, 0), span(59, 100, 1), span(75, 1, 1)],
+                hours: Vec::new(),
+                days: Vec::new(),
+                trace: Vec::new(),
+            }],
+            ..Losses::default()
+        };
+        let status = Status {
+            gateway: GatewayStatus { wan: "wan0".to_owned(), uptime_s: 11_530, ..GatewayStatus::default() },
+            health: HealthStatus { text: "degraded".to_owned(), ..HealthStatus::default() },
+            peers: vec![peer("osaka", "protected"), peer("a-peer-with-a-very-long-name", "degraded")],
+            events: vec![EventStatus { ago_ms: 61_000, text: "x".repeat(200), ..EventStatus::default() }],
+            ..Status::default()
+        };
+        let shown = render(&status, Some(&losses));
+        assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
+        let hour = format!("  lost, last hour   ▁{}·█\n", " ".repeat(57));
+        for part in [
+            "gateway on wan0, up 3 h 12 min: degraded\n",
+            "osaka                 in    12.3M     1.92     99.0   0.0200    +2.5ms        -\n",
+            "                     out     800k        0        -        0         -     14.2\n",
+            "a-peer-with-a-very…   in ",
+            "  DEGRADED           out ",
+            "  ! packets stay lost\n",
+            &hour,
+            "  bursts            28 of 1, 4 of 3+\n",
+            "    1 min 1 s ago  xxx",
+        ] {
+            assert!(shown.contains(part), "{part:?} is not in\n{shown}");
+        }
+    }
+}
