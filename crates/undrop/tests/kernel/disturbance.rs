@@ -1,5 +1,9 @@
 //! Effects of a busy machine on a pair of gateways, as far as the gateways count them.
 
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use maelstrom::status::Status;
 use netlab::traffic::UdpReport;
 use stage::gateways::GatewayPair;
 
@@ -7,32 +11,53 @@ use stage::gateways::GatewayPair;
 /// may stay.
 const DISTURBANCES: [&str; 5] = ["tap_dropped", "pauses", "stalls", "inbox_full", "unsent"];
 
-/// Reason for which packets are not recovered while a path is in doubt. On a link that loses packets, the
-/// first losses may by chance hit no repair, and raise a doubt that passes
+/// Reasons for which packets are not recovered while a path or a flow is in doubt. On a link that loses
+/// packets, the first losses may by chance hit no repair, and raise a doubt that passes
 /// (maelstrom-core/src/ingress/path/account.rs).
-const DOUBT: &str = "unexplained";
+const DOUBTS: [&str; 2] = ["unexplained", "lossy_flow"];
 
-/// Runs `stream` until it was disturbed in neither gateway, or five times, and returns the last report.
+/// Time for which a stream is repeated. A machine that is busy for longer than this fails the test.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs `stream` until it was disturbed in neither gateway, or until the patience is over, and returns the
+/// last report. Prints what disturbed the streams before.
 pub(crate) fn undisturbed(pair: &GatewayPair, mut stream: impl FnMut() -> UdpReport) -> UdpReport {
-    let mut disturbances = count(pair);
-    for _ in 0..4 {
+    let began = Instant::now();
+    let mut before = counts(pair);
+    loop {
         let report = stream();
-        let now = count(pair);
-        if now == disturbances {
+        let now = counts(pair);
+        if now == before || began.elapsed() > PATIENCE {
             return report;
         }
-        disturbances = now;
+        let risen: Vec<_> = now.iter().filter(|(what, count)| before.get(*what) != Some(count)).collect();
+        println!(
+            "repeated, {} of {} packets were missing: {risen:?}",
+            report.missing(),
+            report.sent_us.len()
+        );
+        before = now;
     }
-    stream()
 }
 
-fn count(pair: &GatewayPair) -> u64 {
-    let statuses = [0, 1].map(|side| pair.status(side).unwrap());
-    let disturbed = statuses.iter().flat_map(|status| DISTURBANCES.map(|reason| status.counters[reason]));
-    let shed = statuses.iter().map(|status| status.not_protected["overload"]);
-    let doubted = statuses.iter().map(|status| status.peers[0].ingress.withheld[DOUBT]);
-    let lagged = statuses.iter().map(|status| status.peers[0].ingress.unused_repairs["blind"]);
-    disturbed.chain(shed).chain(doubted).chain(lagged).sum()
+fn counts(pair: &GatewayPair) -> BTreeMap<(usize, &'static str), u64> {
+    let statuses = [0, 1].map(|side| (side, pair.status(side).unwrap()));
+    statuses
+        .iter()
+        .flat_map(|(side, status)| of(status).map(|(what, count)| ((*side, what), count)))
+        .collect()
+}
+
+fn of(status: &Status) -> impl Iterator<Item = (&'static str, u64)> {
+    let peer = &status.peers[0];
+    let others = [
+        ("shed", status.not_protected["overload"]),
+        ("doubted", DOUBTS.map(|reason| peer.ingress.withheld[reason]).iter().sum()),
+        ("left to senders", peer.ingress.congestion.left),
+        ("blind", peer.ingress.unused_repairs["blind"]),
+        ("sessions", peer.sessions),
+    ];
+    DISTURBANCES.map(|reason| (reason, status.counters[reason])).into_iter().chain(others)
 }
 
 /// Asserts that the gateway of `side` saw the second arrival of each packet that was delivered twice since it

@@ -20,7 +20,7 @@ use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
-use crate::pair::{PROGRAM, peer, refuse_reload, reload, wait_until_up};
+use crate::pair::{PROGRAM, peer, refuse_reload, reload, wait_for_peer, wait_until_up};
 
 /// Builds two sites on a fast link of 20 ms, with losses by the model `loss` from the random seed `seed`.
 fn sites(loss: &str, seed: u64) -> TwoSites {
@@ -187,9 +187,11 @@ fn a_reload_accepts_a_good_file_and_refuses_a_bad_one() {
     let sites = sites("uniform:0.02", 15);
     let mut pair = start(&sites, &Setting::layered());
     refuse_reload(&mut pair, 0, |text| text.replace("r = 8", "r = 800"));
+    let sessions = peer(&pair, 1).sessions;
     reload(&mut pair, 0, |text| text.replace("interleaves = [1, 11, 19]", "interleaves = [1]"));
     assert_eq!(pair.status(0).unwrap().counters["reloads_refused"], 1);
     // Other interleaves need other sizes, and so a new session.
+    wait_for_peer(&pair, 1, "there is a new session", |peer| peer.sessions > sessions);
     wait_until_up(&pair);
     let before = peer(&pair, 0).egress;
     // One layer recovers five of six losses at this rate.
@@ -200,7 +202,13 @@ fn a_reload_accepts_a_good_file_and_refuses_a_bad_one() {
         lost = lost_on_the_link(&sites) - before;
         report
     });
-    assert!((report.missing() as u64) < lost / 2, "{} of {lost} are missing", report.missing());
+    assert!(
+        (report.missing() as u64) < lost / 2,
+        "{} of {lost} are missing\n{:?}\n{}",
+        report.missing(),
+        peer(&pair, 1).ingress,
+        pair.logs()
+    );
     let after = peer(&pair, 0).egress;
     let (packets, repairs) =
         (after.source_packets - before.source_packets, after.repair_packets - before.repair_packets);
