@@ -114,7 +114,7 @@ fn check(name: &str, text: &str) -> Vec<String> {
             if code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl") {
                 let number = number + 1;
                 complaints
-                    .push(format!("{name}:{number}: expected safe code; unsafe code belongs to netio, fec's SIMD kernels, bindings/c and netlab/src/process.rs"));
+                    .push(format!("{name}:{number}: expected safe code; unsafe code belongs to netio, fec's SIMD kernels, bindings/c and two files of netlab"));
             }
         }
     }
@@ -126,9 +126,16 @@ fn lines_above_tests(text: &str) -> usize {
 }
 
 fn may_be_unsafe(name: &str) -> bool {
-    ["bindings/c/", "crates/netio/", "crates/fec/", "crates/netlab/src/process.rs", "xtask/src/style.rs"]
-        .iter()
-        .any(|place| name.starts_with(place))
+    [
+        "bindings/c/",
+        "crates/netio/",
+        "crates/fec/",
+        "crates/netlab/src/config_lock.rs",
+        "crates/netlab/src/process.rs",
+        "xtask/src/style.rs",
+    ]
+    .iter()
+    .any(|place| name.starts_with(place))
 }
 
 #[cfg(test)]

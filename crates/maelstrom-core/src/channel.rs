@@ -68,8 +68,11 @@ impl fmt::Display for Trouble {
 pub(crate) struct Channel {
     /// Time of the last tick.
     now_us: u64,
-    /// Time of the last sealed datagram of any session.
+    /// Time of the last sealed datagram of any session, or the end of a time in which this gateway stood
+    /// still and heard nothing.
     heard_us: Option<u64>,
+    /// Whether this gateway has heard nothing since it stood still.
+    is_excused: bool,
     /// The same for Hellos.
     hello_us: Option<u64>,
     /// Whether a sealed datagram of the present session was opened.
@@ -96,6 +99,7 @@ impl Channel {
         Self {
             now_us: 0,
             heard_us: None,
+            is_excused: false,
             hello_us: None,
             is_heard: false,
             far: None,
@@ -117,7 +121,7 @@ impl Channel {
 
     /// Notes a sealed datagram of `len` bytes; returns whether it is the first of this session.
     pub(crate) fn on_sealed(&mut self, now_us: u64, sent: SendTime, len: usize) -> bool {
-        self.heard_us = Some(now_us);
+        (self.heard_us, self.is_excused) = (Some(now_us), false);
         self.latest = Some((sent, now_us));
         self.longest[0] = self.longest[0].max(u16::try_from(len).unwrap_or(u16::MAX));
         !std::mem::replace(&mut self.is_heard, true)
@@ -125,7 +129,7 @@ impl Channel {
 
     /// Notes that the peer has renewed the session. If it `restarts` its streams, its counts begin again.
     pub(crate) fn on_followed(&mut self, now_us: u64, restarts: bool) {
-        (self.heard_us, self.is_heard) = (Some(now_us), true);
+        (self.heard_us, self.is_heard, self.is_excused) = (Some(now_us), true, false);
         if let Some(far) = self.far.as_mut().filter(|_| restarts) {
             far.loss = LossReport::NONE;
         }
@@ -133,6 +137,7 @@ impl Channel {
 
     /// Notes that nothing was heard because this gateway stood still.
     pub(crate) fn on_own_silence(&mut self, now_us: u64) {
+        self.is_excused |= self.heard_us.is_some();
         self.heard_us = self.heard_us.map(|_| now_us);
     }
 
@@ -204,7 +209,9 @@ impl Channel {
         if self.now_us < since_us + GRACE_US {
             return None;
         }
-        if within(self.heard_us, SILENCE_US) || within(self.hello_us, SILENCE_US) {
+        // Silence that is excused is no datagram.
+        let heard_us = self.heard_us.filter(|_| !self.is_excused);
+        if within(heard_us, SILENCE_US) || within(self.hello_us, SILENCE_US) {
             return Some(Trouble::Unheard);
         }
         if within(self.wrong_key_us, EVIDENCE_US) {

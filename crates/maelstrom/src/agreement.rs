@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use tracing::{info, warn};
 
-use crate::config::machine::leads_to;
+use crate::config::machine::{Lead, leads_to};
+use crate::errands::Errand;
 use crate::passive::Passive;
 
 /// Interval between looks at what the peers list.
@@ -21,9 +22,14 @@ const COMPARE_US: u64 = 30_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Agreement {
     peers: Vec<PeerView>,
+    /// Where the routes of this machine lead, for what the peers listed as it was asked.
+    leads: Errand<(Vec<Seen>, Vec<Vec<Lead>>)>,
     next_look_us: u64,
     next_compare_us: u64,
 }
+
+/// The networks that one peer lists, and the source of a packet of this site that they do not contain.
+type Seen = (Vec<IpNet>, Option<IpAddr>);
 
 /// The networks that one peer lists, and the differences that this shows.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -37,6 +43,8 @@ impl Agreement {
     /// Makes the next look compare again, because the file has changed.
     pub(crate) fn expire(&mut self) {
         (self.next_look_us, self.next_compare_us) = (0, 0);
+        // An answer that is under way concerns the peers of the old file.
+        self.leads = Errand::default();
     }
 
     /// Differences with peer number `index`.
@@ -49,20 +57,36 @@ impl Passive {
     /// Compares what the peers list with the file and the routes, and logs changes.
     pub(crate) fn compare_networks(&mut self) {
         let now_us = self.engine.now_us;
-        if now_us < self.agreement.next_look_us {
+        if let Some((seen, leads)) = self.agreement.leads.take() {
+            self.conclude(seen, &leads);
+        }
+        if now_us < self.agreement.next_look_us || self.agreement.leads.is_under_way() {
             return;
         }
         self.agreement.next_look_us = now_us + LOOK_US;
         let seen = self.engine.gateway.peers().map(|peer| (peer.watched.to_vec(), peer.unwatched_source));
-        let seen: Vec<(Vec<IpNet>, Option<IpAddr>)> = seen.collect();
+        let seen: Vec<Seen> = seen.collect();
         let before = self.agreement.peers.iter().map(|peer| (&peer.listed, peer.unwatched_source.is_some()));
         let is_same = before.eq(seen.iter().map(|(listed, source)| (listed, source.is_some())));
         if is_same && now_us < self.agreement.next_compare_us {
             return;
         }
         self.agreement.next_compare_us = now_us + COMPARE_US;
-        let views = seen.into_iter().map(|(listed, unwatched_source)| {
-            let differences = self.compare(&listed, unwatched_source);
+        if !self.config.gateway.local_networks().is_empty() {
+            return self.conclude(seen, &[]);
+        }
+        self.agreement.leads = self.errands.begin(move || {
+            let leads = seen.iter().map(|(listed, _)| leads_to(listed)).collect();
+            (seen, leads)
+        });
+    }
+
+    /// Compares what the peers list, and logs changes. `leads` are those of each peer's networks, unless the
+    /// file states the networks of this site.
+    fn conclude(&mut self, seen: Vec<Seen>, leads: &[Vec<Lead>]) {
+        let views = seen.into_iter().enumerate().map(|(index, (listed, unwatched_source))| {
+            let leads = leads.get(index).map_or(&[][..], Vec::as_slice);
+            let differences = self.compare(&listed, leads, unwatched_source);
             PeerView { listed, unwatched_source, differences }
         });
         let views: Vec<PeerView> = views.collect();
@@ -72,9 +96,8 @@ impl Passive {
         self.agreement.peers = views;
     }
 
-    fn compare(&self, listed: &[IpNet], unwatched_source: Option<IpAddr>) -> Vec<String> {
+    fn compare(&self, listed: &[IpNet], leads: &[Lead], unwatched_source: Option<IpAddr>) -> Vec<String> {
         let local = self.config.gateway.local_networks();
-        let leads = if local.is_empty() { leads_to(listed) } else { Vec::new() };
         let mut differences = Vec::new();
         for (index, network) in listed.iter().enumerate() {
             let ours = self.config.peers.iter().find_map(|peer| {

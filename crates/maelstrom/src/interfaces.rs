@@ -13,7 +13,8 @@ use crate::inlet::RUN_PATIENCE;
 use crate::passive::{Passive, TAP};
 use crate::ports::{core_config, open_inlet, open_tap};
 
-/// Interval between checks of the interfaces: the longest time that a tap can be blind unnoticed.
+/// Interval between checks of the interfaces. A tap can be blind unnoticed for this time, and for as long as
+/// the kernel takes to answer.
 const CHECK_US: u64 = 100_000;
 /// Interval between attempts to open a missing interface.
 const REOPEN_US: u64 = 1_000_000;
@@ -22,18 +23,22 @@ impl Passive {
     /// Checks that the interfaces exist, and opens a missing one again.
     pub(crate) fn watch_interfaces(&mut self) {
         let now_us = self.engine.now_us;
+        if self.attached.take() == Some(false) {
+            self.lose_tap("somebody detached its programs from the interface");
+            self.next_reopening_us = now_us;
+        }
         if now_us < self.next_interface_check_us {
             return;
         }
         self.next_interface_check_us = now_us + CHECK_US;
-        let trouble = match &self.ports.tap {
-            Some(tap) if !tap.is_alive() => Some("the interface was deleted, renamed or created again"),
-            Some(tap) if !tap.is_attached() => Some("somebody detached its programs from the interface"),
-            _ => None,
-        };
-        if let Some(trouble) = trouble {
-            self.lose_tap(trouble);
+        if self.ports.tap.as_ref().is_some_and(|tap| !tap.is_alive()) {
+            self.lose_tap("the interface was deleted, renamed or created again");
             self.next_reopening_us = now_us;
+        }
+        let attachment = self.ports.tap.as_ref().and_then(|tap| tap.attachment());
+        if let Some(attachment) = attachment.filter(|_| !self.attached.is_under_way()) {
+            let attachment = attachment.clone();
+            self.attached = self.errands.begin(move || attachment.is_whole());
         }
         if let Some(inlet) = self.ports.outlets.inlet.as_ref().filter(|inlet| !inlet.tun().is_alive()) {
             let name = inlet.tun().name();

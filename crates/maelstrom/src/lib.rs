@@ -9,6 +9,7 @@ mod agreement;
 mod bounds;
 pub mod config;
 mod engine;
+mod errands;
 mod error;
 mod exporter;
 pub mod findings;

@@ -16,6 +16,7 @@
 //!
 //! The order of 2 and 3 matters: if a repair were decoded before the packets that arrived ahead of it, they
 //! would count as lost. No step blocks, each has a budget, and none takes a decision on the protocol.
+//! Questions that may wait for locks of the kernel are errands of another thread (`errands.rs`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,6 +38,7 @@ use tracing::{debug, info, warn};
 use crate::agreement::Agreement;
 use crate::config::GatewayConfig;
 use crate::engine::Engine;
+use crate::errands::{Errand, Errands};
 use crate::error::StartError;
 use crate::exporter::Exporter;
 use crate::lag::Lag;
@@ -107,6 +109,10 @@ pub struct Passive {
     pub(crate) supervisor: Supervisor,
     pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
+    /// Work that may wait for locks of the kernel.
+    pub(crate) errands: Errands,
+    /// Whether the programs of the tap are still attached.
+    pub(crate) attached: Errand<bool>,
     pub(crate) next_path_mtu_us: u64,
     pub(crate) segments: Segments,
     pub(crate) strangers: Strangers,
@@ -135,6 +141,7 @@ impl Passive {
             warn!("the service manager is told nothing: {error}");
             Supervisor::default()
         });
+        let errands = Errands::start().map_err(|error| StartError::new("start a thread", error))?;
         info!(wan = config.gateway.wan, tap = kind, "protecting");
         let exporter = Exporter::start(&config);
         Ok(Self {
@@ -155,6 +162,8 @@ impl Passive {
             supervisor,
             next_interface_check_us: 0,
             next_reopening_us: 0,
+            errands,
+            attached: Errand::default(),
             next_path_mtu_us: 0,
             segments: Segments::default(),
             strangers: Strangers::default(),
@@ -210,6 +219,7 @@ impl Passive {
         }
         info!("stopping");
         self.losses.close(&self.engine.gateway, &self.config);
+        self.segments.settle();
         self.supervisor.stopping();
         Ok(())
     }
@@ -332,6 +342,8 @@ impl Passive {
             debug!(%error, "cannot end the tick");
         }
         self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
+        // An answer that is under way concerns the old tap.
+        self.attached = Errand::default();
         self.behind = false;
         self.overload.on_new_tap();
         self.pause(if self.ports.tap.is_some() { Reason::Replaced } else { Reason::Interface });

@@ -6,6 +6,7 @@
 //! from then on.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use maelstrom_core::observe::EventKind;
@@ -13,6 +14,7 @@ use netio::clamp::{Ownership, SegmentClamp, SegmentLimit};
 use tracing::{debug, warn};
 
 use crate::config::{GatewayConfig, MtuChoice};
+use crate::errands::{Errand, Errands};
 use crate::passive::Passive;
 
 /// Interval between looks at the path and at the configuration.
@@ -36,18 +38,43 @@ pub(crate) const PACKET_MIN: u32 = SEGMENT_MIN + HEADERS_V6;
 /// Maximum number of peers in a line of the log.
 const SHOWN_MAX: usize = 8;
 
-/// The limits in force.
+/// Longest wait for the kernel as the gateway stops.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// The limits in force. The kernel's table changes on the thread of errands: the kernel waits while anybody
+/// else loads rules.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
-    /// The table and its name; `None` while there is none.
-    table: Option<(String, SegmentClamp)>,
-    limits: Vec<SegmentLimit>,
+    /// `None` while there is none, and while an errand has it.
+    table: Option<Table>,
+    errand: Errand<(Option<Table>, Outcome)>,
+    /// The limits of the errand as a phrase.
+    shown: String,
+    /// Whether the table was there at the end of the latest errand.
+    is_set: bool,
     /// Reason why the kernel has refused the table.
     fault: Option<String>,
     paths: Vec<Path>,
     next_look_us: u64,
     next_check_us: u64,
     next_attempt_us: u64,
+}
+
+/// The kernel's table.
+#[derive(Debug)]
+struct Table {
+    name: String,
+    limits: Vec<SegmentLimit>,
+    clamp: SegmentClamp,
+}
+
+/// The result of an errand.
+#[derive(Debug)]
+enum Outcome {
+    Kept,
+    Set,
+    /// The kernel refuses the table, for this reason.
+    Refused(String),
 }
 
 /// Longest packet whose repairs cross the path to a peer.
@@ -77,7 +104,7 @@ impl Segments {
     /// `managed`, `failed` or `checked`.
     pub(crate) fn state(&self, choice: MtuChoice) -> &'static str {
         match choice {
-            _ if self.table.is_some() => "managed",
+            _ if self.is_set => "managed",
             MtuChoice::Check => "checked",
             MtuChoice::Manage => "failed",
         }
@@ -106,41 +133,33 @@ impl Segments {
             .collect();
     }
 
-    /// Makes the kernel's table the one of these limits. Returns an event if it changes, or if it cannot.
-    fn follow(&mut self, now_us: u64, name: &str, limits: &[SegmentLimit], shown: &str) -> Option<EventKind> {
-        self.table.take_if(|(old, _)| old != name);
-        if let Some((_, clamp)) = &mut self.table {
-            if *limits == self.limits {
-                if now_us < self.next_check_us {
-                    return None;
-                }
-                self.next_check_us = now_us + CHECK_US;
-                // An error proves nothing.
-                if clamp.is_present().unwrap_or(true) {
-                    return None;
-                }
-                warn!("somebody has changed the table {name} of nftables: it is set again");
-            } else {
-                match clamp.replace(limits) {
-                    Ok(()) => return Some(self.on_set(limits, shown)),
-                    Err(error) => debug!(%error, "cannot change the table: it is made again"),
-                }
-            }
-            self.table = None;
-            self.next_attempt_us = now_us;
+    /// Whether the kernel's table may have to change, or to be checked.
+    fn is_due(&self, now_us: u64, name: &str, limits: &[SegmentLimit]) -> bool {
+        match &self.table {
+            Some(table) if table.name == name && table.limits == limits => now_us >= self.next_check_us,
+            Some(_) => true,
+            None => now_us >= self.next_attempt_us,
         }
-        if now_us < self.next_attempt_us {
-            return None;
-        }
-        self.next_attempt_us = now_us + AGAIN_US;
-        self.next_check_us = now_us + CHECK_US;
-        match SegmentClamp::install(name, limits, Ownership::Auto) {
-            Ok(clamp) => {
-                self.table = Some((name.to_owned(), clamp));
-                Some(self.on_set(limits, shown))
+    }
+
+    /// Sends for the kernel's table of these limits.
+    fn send(&mut self, now_us: u64, errands: &Errands, name: String, limits: Vec<SegmentLimit>) {
+        (self.next_check_us, self.next_attempt_us) = (now_us + CHECK_US, now_us + AGAIN_US);
+        let table = self.table.take();
+        self.errand = errands.begin(move || follow(table, name, limits));
+    }
+
+    /// Takes what an errand has done. Returns an event if the limits have changed, or cannot.
+    fn on_answer(&mut self, (table, outcome): (Option<Table>, Outcome)) -> Option<EventKind> {
+        self.is_set = table.is_some();
+        self.table = table;
+        match outcome {
+            Outcome::Kept => None,
+            Outcome::Set => {
+                self.fault = None;
+                Some(EventKind::SegmentsLimited { limits: std::mem::take(&mut self.shown) })
             }
-            Err(error) => {
-                let reason = format!("the kernel refuses the table {name} of nftables: {error}");
+            Outcome::Refused(reason) => {
                 let is_new = self.fault.as_ref() != Some(&reason);
                 self.fault = Some(reason.clone());
                 is_new.then_some(EventKind::SegmentsUnlimited { reason })
@@ -148,10 +167,37 @@ impl Segments {
         }
     }
 
-    fn on_set(&mut self, limits: &[SegmentLimit], shown: &str) -> EventKind {
-        self.limits = limits.to_vec();
-        self.fault = None;
-        EventKind::SegmentsLimited { limits: shown.to_owned() }
+    /// Waits for an errand that has the table, so that it is removed as the gateway stops. If the kernel does
+    /// not answer, the next start removes it.
+    pub(crate) fn settle(&mut self) {
+        if let Some((table, _)) = self.errand.wait(SETTLE) {
+            self.table = table;
+        }
+    }
+}
+
+/// Makes the kernel's table the one of these limits.
+fn follow(table: Option<Table>, name: String, limits: Vec<SegmentLimit>) -> (Option<Table>, Outcome) {
+    if let Some(mut table) = table.filter(|table| table.name == name) {
+        if table.limits == limits {
+            // An error proves nothing.
+            if table.clamp.is_present().unwrap_or(true) {
+                return (Some(table), Outcome::Kept);
+            }
+            warn!("somebody has changed the table {name} of nftables: it is set again");
+        } else {
+            match table.clamp.replace(&limits) {
+                Ok(()) => return (Some(Table { limits, ..table }), Outcome::Set),
+                Err(error) => debug!(%error, "cannot change the table: it is made again"),
+            }
+        }
+    }
+    match SegmentClamp::install(&name, &limits, Ownership::Auto) {
+        Ok(clamp) => (Some(Table { name, limits, clamp }), Outcome::Set),
+        Err(error) => {
+            let reason = format!("the kernel refuses the table {name} of nftables: {error}");
+            (None, Outcome::Refused(reason))
+        }
     }
 }
 
@@ -159,27 +205,35 @@ impl Passive {
     /// Limits the segments of TCP connections with the peers' networks, as far as the configuration wants it.
     pub(crate) fn limit_segments(&mut self) {
         let now_us = self.engine.now_us;
-        if now_us < self.segments.next_look_us {
+        if let Some(answer) = self.segments.errand.take()
+            && let Some(event) = self.segments.on_answer(answer)
+        {
+            self.watch.note(now_us, event, &self.config);
+        }
+        if now_us < self.segments.next_look_us || self.segments.errand.is_under_way() {
             return;
         }
-        if self.config.gateway.mtu == MtuChoice::Check {
-            self.segments = Segments::default();
-        } else {
-            let (core, v6) = (self.engine.gateway.config(), self.config.gateway.listen.is_ipv6());
-            let overhead = core.schedule.repair_overhead(v6);
-            let wan_mtu = core.wan_mtu;
-            let fits = |mtu: Option<usize>| (mtu.unwrap_or(wan_mtu)).saturating_sub(overhead) as u32;
-            let peers = self.engine.gateway.peers();
-            let present = peers.map(|peer| (peer.config.address, fits(peer.narrower_mtu)));
-            self.segments.update_paths(now_us, present);
-            let limits = limits(&self.config, &self.segments.paths);
-            let shown = shown(&self.config, &self.segments.paths);
-            let name = table_of(&self.config.gateway.tun);
-            if let Some(event) = self.segments.follow(now_us, &name, &limits, &shown) {
-                self.watch.note(now_us, event, &self.config);
-            }
-        }
         self.segments.next_look_us = now_us + LOOK_US;
+        if self.config.gateway.mtu == MtuChoice::Check {
+            if let Some(table) = std::mem::take(&mut self.segments).table {
+                self.errands.run(move || drop(table));
+            }
+            self.segments.next_look_us = now_us + LOOK_US;
+            return;
+        }
+        let (core, v6) = (self.engine.gateway.config(), self.config.gateway.listen.is_ipv6());
+        let overhead = core.schedule.repair_overhead(v6);
+        let wan_mtu = core.wan_mtu;
+        let fits = |mtu: Option<usize>| (mtu.unwrap_or(wan_mtu)).saturating_sub(overhead) as u32;
+        let peers = self.engine.gateway.peers();
+        let present = peers.map(|peer| (peer.config.address, fits(peer.narrower_mtu)));
+        self.segments.update_paths(now_us, present);
+        let limits = limits(&self.config, &self.segments.paths);
+        let name = table_of(&self.config.gateway.tun);
+        if self.segments.is_due(now_us, &name, &limits) {
+            self.segments.shown = shown(&self.config, &self.segments.paths);
+            self.segments.send(now_us, &self.errands, name, limits);
+        }
     }
 }
 

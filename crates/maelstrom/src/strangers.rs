@@ -2,13 +2,18 @@
 //!
 //! The tap captures packets from the networks of the peers only. A NAT on the way gives packets other
 //! addresses, and the core recognises them by their content. The look is short and rare, because it captures
-//! all traffic.
+//! all traffic. Its tap is opened and closed on the thread of errands, because the kernel then waits until no
+//! processor uses the socket any more.
+
+use std::io;
 
 use ipnet::IpNet;
 use netio::segment;
 use netio::tap::{Direction, Tap, TapConfig, TapKind};
 use tracing::debug;
 
+use crate::config::GatewayConfig;
+use crate::errands::Errand;
 use crate::passive::Passive;
 
 /// Length of a look.
@@ -24,6 +29,7 @@ const CAPTURES_MAX: usize = 64;
 #[derive(Default)]
 pub(crate) struct Strangers {
     tap: Option<Tap>,
+    opening: Errand<io::Result<Tap>>,
     until_us: u64,
     next_us: u64,
     /// One wire packet, cut from a captured super-packet.
@@ -34,23 +40,20 @@ impl Passive {
     /// Looks at all packets for a moment, if the core wants to see them.
     pub(crate) fn look_at_strangers(&mut self) {
         let (now_us, looks) = (self.engine.now_us, &mut self.strangers);
-        if looks.tap.is_none() && (now_us < looks.next_us || !self.engine.gateway.wants_strangers()) {
-            return;
+        match looks.opening.take() {
+            Some(Ok(tap)) => {
+                looks.tap = Some(tap);
+                looks.until_us = now_us + LOOK_US;
+                looks.scratch.resize(1 << 16, 0);
+            }
+            Some(Err(error)) => debug!(%error, "cannot look at all packets"),
+            None => {}
         }
-        if looks.tap.is_none() {
-            (looks.until_us, looks.next_us) = (now_us + LOOK_US, now_us + INTERVAL_US);
-            let all = ["0.0.0.0/0", "::/0"].iter().filter_map(|all| all.parse::<IpNet>().ok()).collect();
-            let config = TapConfig {
-                interface: self.config.gateway.wan.clone(),
-                incoming_from: all,
-                exclude: self.config.peers.iter().map(|peer| peer.address).collect(),
-                kind: TapKind::Packet,
-                buffer_bytes: BUFFER_BYTES,
-                ..TapConfig::default()
-            };
-            looks.tap =
-                Tap::open(&config).inspect_err(|error| debug!(%error, "cannot look at all packets")).ok();
-            looks.scratch.resize(1 << 16, 0);
+        let is_idle = looks.tap.is_none() && !looks.opening.is_under_way();
+        if is_idle && now_us >= looks.next_us && self.engine.gateway.wants_strangers() {
+            looks.next_us = now_us + INTERVAL_US;
+            let config = all_arriving(&self.config);
+            looks.opening = self.errands.begin(move || Tap::open(&config));
         }
         let Strangers { tap: Some(tap), scratch, .. } = looks else { return };
         let gateway = &mut self.engine.gateway;
@@ -63,8 +66,21 @@ impl Passive {
             }
         });
         if drained.is_err() || now_us >= looks.until_us {
-            looks.tap = None;
+            let tap = looks.tap.take();
+            self.errands.run(move || drop(tap));
             looks.scratch = Vec::new();
         }
+    }
+}
+
+/// All packets that arrive over the WAN, but those of the repair channel.
+fn all_arriving(config: &GatewayConfig) -> TapConfig {
+    TapConfig {
+        interface: config.gateway.wan.clone(),
+        incoming_from: ["0.0.0.0/0", "::/0"].iter().filter_map(|all| all.parse::<IpNet>().ok()).collect(),
+        exclude: config.peers.iter().map(|peer| peer.address).collect(),
+        kind: TapKind::Packet,
+        buffer_bytes: BUFFER_BYTES,
+        ..TapConfig::default()
     }
 }

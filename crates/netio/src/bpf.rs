@@ -66,32 +66,56 @@ const HANDLES: u16 = 16;
 /// Keeps the programs attached, apart from links that the object owns.
 #[derive(Debug)]
 pub struct Attached {
-    filters: Option<Filters>,
+    _filters: Option<Filters>,
+    attachment: Attachment,
 }
 
 impl Attached {
-    /// Whether the programs of `object` are still attached to the interface. An operator can detach a link by
-    /// its number, and filters go with their queueing discipline. Costs a few system calls for each program.
-    pub fn is_whole(&self, object: &Ebpf, programs: &'static Programs, interface: &Interface) -> bool {
-        let is_present = |place: &Place| match &self.filters {
-            Some(filters) => netlink::has_filter(
-                interface.index(),
-                place.hook == TcAttachType::Ingress,
-                place.priority,
-                u32::from(filters.handle),
-            ),
-            None => has_link(object, place, interface),
-        };
-        // A failed query proves nothing.
-        programs.places.iter().all(|place| is_present(place).unwrap_or(true))
+    /// Returns what is attached.
+    pub fn attachment(&self) -> &Attachment {
+        &self.attachment
     }
 }
 
-fn has_link(object: &Ebpf, place: &Place, interface: &Interface) -> io::Result<bool> {
+/// The programs that were attached to an interface. It keeps nothing open or attached.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    interface: String,
+    index: u32,
+    hooked: Vec<Hooked>,
+}
+
+/// A program at its hook.
+#[derive(Clone, Copy, Debug)]
+enum Hooked {
+    /// A link of TCX.
+    Link { hook: TcAttachType, program: u32 },
+    /// A filter of clsact.
+    Filter { hook: TcAttachType, priority: u16, handle: u16 },
+}
+
+impl Attachment {
+    /// Whether the programs are still attached. An operator can detach a link by its number, and filters go
+    /// with their queueing discipline. Must be called in the network namespace of the interface.
+    ///
+    /// Costs a few system calls for each program. They wait while anybody changes the network configuration
+    /// of the machine, in whatever namespace: hundreds of milliseconds where containers start.
+    pub fn is_whole(&self) -> bool {
+        let is_present = |hooked: &Hooked| match *hooked {
+            Hooked::Link { hook, program } => has_link(&self.interface, hook, program),
+            Hooked::Filter { hook, priority, handle } => {
+                let is_ingress = hook == TcAttachType::Ingress;
+                netlink::has_filter(self.index, is_ingress, priority, u32::from(handle))
+            }
+        };
+        // A failed query proves nothing.
+        self.hooked.iter().all(|hooked| is_present(hooked).unwrap_or(true))
+    }
+}
+
+fn has_link(interface: &str, hook: TcAttachType, own: u32) -> io::Result<bool> {
     let failed = |error: ProgramError| step("query the programs of an interface", &error);
-    let Some(program) = object.program(place.program) else { return Ok(false) };
-    let own = program.info().map_err(failed)?.id();
-    let (_, attached) = SchedClassifier::query_tcx(&interface.name(), place.hook).map_err(failed)?;
+    let (_, attached) = SchedClassifier::query_tcx(interface, hook).map_err(failed)?;
     Ok(attached.iter().any(|program| program.id() == own))
 }
 
@@ -115,6 +139,7 @@ pub fn attach(
         Attach::Auto => KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0)),
     };
     let mut filters = if tcx { None } else { Some(Filters::prepare(programs, &interface, index)?) };
+    let mut hooked = Vec::new();
     for &Place { program: name, hook, priority } in programs.places {
         let failed = |error| step(&format!("attach {name} to {interface}"), &error);
         let options = match &filters {
@@ -131,11 +156,15 @@ pub fn attach(
         };
         let program: &mut SchedClassifier = program(object, name)?;
         let id = program.attach_with_options(&interface, hook, options).map_err(failed)?;
-        if let Some(filters) = &mut filters {
-            filters.links.push(program.take_link(id).map_err(failed)?);
-        }
+        hooked.push(match &mut filters {
+            Some(filters) => {
+                filters.links.push(program.take_link(id).map_err(failed)?);
+                Hooked::Filter { hook, priority, handle: filters.handle }
+            }
+            None => Hooked::Link { hook, program: program.info().map_err(failed)?.id() },
+        });
     }
-    Ok(Attached { filters })
+    Ok(Attached { _filters: filters, attachment: Attachment { interface, index, hooked } })
 }
 
 /// Loads the programs into the kernel.

@@ -6,6 +6,8 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use crate::checksum::Sum;
 use crate::header::{Layout, TCP};
 use crate::interface::{Interface, check, check_len, name_field, request_for};
@@ -111,16 +113,16 @@ impl Tun {
     }
 
     /// Returns whether the device still exists, under its name, in the network namespace of its creation, and
-    /// attached to this descriptor. Costs two system calls; call it about once a second.
+    /// attached to this descriptor. Costs two system calls, which wait for no lock of the kernel; call it
+    /// about once a second.
     pub fn is_alive(&self) -> bool {
-        // A deleted device is detached from its descriptor.
-        let mut request = request_for([0; libc::IFNAMSIZ]);
-        // SAFETY: TUNGETIFF fills an ifreq, which lives through the call.
-        let attached = check(unsafe {
-            libc::ioctl(self.file.as_raw_fd(), libc::TUNGETIFF as libc::Ioctl, &raw mut request)
-        });
-        let deleted = attached.is_err_and(|error| error.raw_os_error() == Some(libc::EBADFD));
-        !deleted && self.interface.is_alive()
+        // A deleted device is detached from its descriptor. TUNGETIFF would say so too, but under a lock that
+        // others hold for seconds.
+        let mut descriptors = [PollFd::new(self.file.as_fd(), PollFlags::empty())];
+        let polled = poll(&mut descriptors, PollTimeout::ZERO);
+        let state = descriptors[0].revents().unwrap_or(PollFlags::empty());
+        let is_deleted = polled.is_ok() && state.contains(PollFlags::POLLERR);
+        !is_deleted && self.interface.is_alive()
     }
 
     /// Returns whether TCP super-packets can be written.

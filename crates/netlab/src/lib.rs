@@ -13,12 +13,15 @@
 //! | `traffic/` | TCP and UDP of the real kernel between two namespaces, measured |
 //! | `process.rs` | child processes that end with the thread that started them, urgent threads |
 //! | `privilege.rs` | whether this process can build namespaces, and entering a user namespace |
+//! | `config_lock.rs` | the kernel's lock of network configuration, held for a while |
 //! | `xdp.rs` | an XDP program that passes all packets on |
 
 #![deny(unsafe_code)]
 
 pub mod bridge;
 mod clock;
+#[allow(unsafe_code, reason = "system calls that nix lacks, and memory that the kernel fills")]
+pub mod config_lock;
 mod direction;
 pub mod drop_log;
 pub mod dropper;

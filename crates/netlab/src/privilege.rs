@@ -69,7 +69,7 @@ pub fn dropper_or_skip(name: &str) -> bool {
     proceed_or_skip(name, check_namespaces().and_then(|()| attach()))
 }
 
-fn proceed_or_skip(name: &str, possible: Result<(), String>) -> bool {
+pub(crate) fn proceed_or_skip(name: &str, possible: Result<(), String>) -> bool {
     let Err(reason) = possible else { return true };
     // A harness captures print!, not the stream itself. If stderr is closed, the line is lost.
     let _ = writeln!(io::stderr(), "SKIPPED: {name}: {reason}");

@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 
+use maelstrom_core::Trouble;
+
 use crate::pair::{A, B, Pair, coin, payload, trusting, udp};
 
 /// Interval between packets of each side.
@@ -124,4 +126,22 @@ fn protection_returns_though_datagrams_of_the_restart_are_lost() {
         streams.run(600_000);
         streams.assert_whole(us, us + 400_000);
     }
+}
+
+#[test]
+fn a_peer_that_ends_is_silent_though_this_gateway_stood_still_meanwhile() {
+    let mut pair = Pair::up([trusting(A), trusting(B)]);
+    pair.frozen[B] = true;
+    for _ in 0..6 {
+        pair.frozen[A] = true;
+        pair.advance(400_000);
+        pair.frozen[A] = false;
+        pair.gateways[A].handle_stall(pair.now_us, 400_000);
+        for _ in 0..30 {
+            pair.advance(100_000);
+            let trouble = pair.status(A, |peer| peer.trouble);
+            assert!(trouble.is_none_or(|trouble| trouble == Trouble::Silent), "{trouble:?}");
+        }
+    }
+    assert_eq!(pair.status(A, |peer| peer.trouble), Some(Trouble::Silent));
 }

@@ -12,7 +12,7 @@ use super::captured::{Captured, Direction, Drained, Missed, TapCounts};
 use super::config::TapConfig;
 use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
-use crate::bpf::{self, Attached, Place, Programs, insert_networks, map, raise_locked_memory};
+use crate::bpf::{self, Attached, Attachment, Place, Programs, insert_networks, map, raise_locked_memory};
 use crate::error::step;
 use crate::interface::{Interface, LinkKind};
 use crate::offload::{Gso, Offload};
@@ -177,8 +177,8 @@ impl EbpfTap {
     }
 
     /// Whether the programs are still attached.
-    pub(super) fn is_attached(&self) -> bool {
-        self.attached.is_whole(&self.object, &PROGRAMS, &self.interface)
+    pub(super) fn attachment(&self) -> &Attachment {
+        self.attached.attachment()
     }
 
     /// The program at the ingress of the interface.

@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::programs::SchedClassifier;
 
-pub use crate::bpf::Attach;
+pub use crate::bpf::{Attach, Attachment};
 pub use captured::{Captured, Direction, Drained, Missed, TapCounts};
 pub use config::{BUFFER_BYTES, TapConfig, TapKind, WAKE_US};
 use config::{BUFFER_RANGE, WAKE_US_MAX};
@@ -151,15 +151,13 @@ impl Tap {
         }
     }
 
-    /// Returns whether the programs of the tap are still attached to the interface. It costs some system
-    /// calls; call it a few times a second at most.
-    ///
-    /// A tap whose programs somebody has detached stays silent forever: open a new tap.
-    pub fn is_attached(&self) -> bool {
+    /// Returns the programs of the tap, if it has any, to be asked on another thread whether they are still
+    /// attached to the interface. A tap whose programs somebody has detached stays silent forever: open a new
+    /// tap. Nobody else can close the socket of a packet tap.
+    pub fn attachment(&self) -> Option<&Attachment> {
         match &self.tap {
-            Open::Ebpf(tap) => tap.is_attached(),
-            // Nobody else can close a socket.
-            Open::Packet(_) => true,
+            Open::Ebpf(tap) => Some(tap.attachment()),
+            Open::Packet(_) => None,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::lab::pair::{Pair, config, send_frame};
 use aya::programs::tc::{TcError, qdisc_detach_program};
 use aya::programs::{SchedClassifier, TcAttachType};
 use netio::poll::{Interest, Poller};
-use netio::tap::{Attach, Captured, Direction, Tap, TapConfig, TapKind};
+use netio::tap::{Attach, Attachment, Captured, Direction, Tap, TapConfig, TapKind};
 use netlab::Namespace;
 
 /// Drains the tap and returns direction and payload of the UDP packets with our ports.
@@ -274,7 +274,7 @@ fn a_tap_knows_that_its_programs_were_detached() {
     let is_attached = |tap: &mut Tap| {
         pair.a.run(move || {
             let tap = tap;
-            tap.is_attached()
+            tap.attachment().is_none_or(Attachment::is_whole)
         })
     };
     for mut tap in pair.taps(|_| {}) {

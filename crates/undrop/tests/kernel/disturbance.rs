@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `stream` until it was disturbed in neither gateway, or until the patience is over, and returns the
 /// last report. Prints what disturbed the streams before.
+#[expect(clippy::disallowed_methods, reason = "not a core: bounds a test on the real clock")]
 pub(crate) fn undisturbed(pair: &GatewayPair, mut stream: impl FnMut() -> UdpReport) -> UdpReport {
     let began = Instant::now();
     let mut before = counts(pair);

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use netlab::config_lock::ConfigLock;
 use netlab::emulator::{Direction, EmulatorConfig};
 use netlab::privilege;
 use netlab::topology::{TwoSites, TwoSitesConfig};
@@ -74,4 +75,28 @@ testkit::cases! { nothing_old_is_delivered:
     nothing_old_is_delivered_after_the_sending_gateway_was_stopped_and_losses_are_recovered_again(0, 5);
     nothing_old_is_delivered_after_the_receiving_gateway_was_stopped_and_losses_are_recovered_again(1, 5);
     nothing_old_is_delivered_after_a_short_stop_and_losses_are_recovered_again(1, 2);
+}
+
+#[test]
+fn a_gateway_goes_on_while_others_change_the_network_configuration_of_the_machine() {
+    let name = "a_gateway_goes_on_while_others_change_the_network_configuration_of_the_machine";
+    if !privilege::available_or_skip(name) {
+        return;
+    }
+    let sites = sites(40);
+    let pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
+    let stalls = || [0, 1].map(|side| pair.status(side).unwrap().counters["stalls"]);
+    for round in 0.. {
+        let before = stalls();
+        let Some(held) = ConfigLock::hold_or_skip(name) else { return };
+        thread::sleep(Duration::from_millis(900));
+        drop(held);
+        // A gateway that stood still says so in its next turn.
+        thread::sleep(Duration::from_millis(100));
+        if stalls() == before {
+            break;
+        }
+        assert!(round < 4, "{:?} after {before:?}\n{}", stalls(), pair.logs());
+    }
+    pair.stop().unwrap();
 }

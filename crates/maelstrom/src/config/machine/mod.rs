@@ -22,7 +22,7 @@ use maelstrom_core::Schedule;
 
 use super::draft::Draft;
 use facts::Facts;
-pub(crate) use lead::leads_to;
+pub(crate) use lead::{Lead, leads_to};
 
 /// Adds what this machine lacks to run the draft, as far as the draft could be read.
 pub(super) fn check_draft(draft: &Draft, findings: &mut Findings) {
