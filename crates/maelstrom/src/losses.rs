@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use daemon::control::Control;
+use maelstrom_core::observe::Observer;
 use maelstrom_core::record::{GAP_BUCKETS, RUNS_MAX, Tally, gap_bucket};
 use maelstrom_core::wire::{BURST_BUCKETS, LossReport};
 use maelstrom_core::{Gateway, PeerStatus};
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{debug, warn};
 
 use crate::config::GatewayConfig;
-use crate::status::{BurstStatus, StatusError, document};
+use crate::status::{BurstStatus, MinuteStatus, StatusError, document};
 use crate::store::Store;
 
 /// Schema of the document, with its version: it rises when a field is removed or gets another meaning.
@@ -57,6 +58,10 @@ pub struct PeerLosses {
     pub days: Vec<Span>,
     /// Lengths of the last runs of packets that arrived and that were lost, in turn.
     pub trace: Vec<u32>,
+    /// Traffic, losses and repairs of both directions in the last hour by minute, the earliest first. Not in
+    /// files.
+    #[serde(default)]
+    pub course: Vec<MinuteStatus>,
 }
 
 /// Losses in a minute, an hour or a day.
@@ -85,6 +90,14 @@ impl Losses {
             schema,
             peers: gateway.peers().zip(names).map(|(peer, name)| PeerLosses::of(name, &peer)).collect(),
         }
+    }
+
+    /// The same with the course of the last hour.
+    fn with_course(mut self, observer: &Observer) -> Self {
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            peer.course = observer.course(index).iter().map(MinuteStatus::of).collect();
+        }
+        self
     }
 
     /// Adds these losses to the records of the same peers, by their addresses.
@@ -116,6 +129,7 @@ impl PeerLosses {
             hours: hours.collect(),
             days: days.collect(),
             trace: peer.record.trace().into_iter().flat_map(|(arrived, lost)| [arrived, lost]).collect(),
+            course: Vec::new(),
         }
     }
 
@@ -202,12 +216,18 @@ impl LossSocket {
     }
 
     /// Answers a client that waits, and writes the file if that is due.
-    pub(crate) fn answer(&mut self, now_us: u64, gateway: &Gateway, config: &GatewayConfig) {
+    pub(crate) fn answer(
+        &mut self,
+        now_us: u64,
+        gateway: &Gateway,
+        config: &GatewayConfig,
+        observer: &Observer,
+    ) {
         self.store.save_if_due(now_us, gateway, config);
         let Some(control) = self.control.as_ref().filter(|_| now_us >= self.next_us) else { return };
         self.next_us = now_us + LOOK_US;
         let document = || {
-            let mut document = serde_json::to_vec(&Losses::of(gateway, config))?;
+            let mut document = serde_json::to_vec(&Losses::of(gateway, config).with_course(observer))?;
             document.push(b'\n');
             Ok(document)
         };

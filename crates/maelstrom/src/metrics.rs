@@ -406,7 +406,7 @@ mod tests {
                 assert!(output.status.success(), "{said:?}");
             }
             Err(error) => eprintln!(
-                "SKIPPED each_alert_fires_for_its_fault_and_none_without_one: promtool: {error}; Debian has it in \
+                "SKIPPED: each_alert_fires_for_its_fault_and_none_without_one: promtool: {error}; Debian has it in \
                  the package `prometheus`"
             ),
         }

@@ -215,7 +215,8 @@ impl Passive {
             self.compare_networks();
             self.handle_signals()?;
             self.answer_status();
-            self.losses.answer(self.engine.now_us, &self.engine.gateway, &self.config);
+            let observer = self.watch.observer();
+            self.losses.answer(self.engine.now_us, &self.engine.gateway, &self.config, observer);
         }
         info!("stopping");
         self.losses.close(&self.engine.gateway, &self.config);

@@ -24,7 +24,7 @@ pub(crate) use answer::document;
 pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
 pub use congestion::CongestionStatus;
 pub use counters::{Counter, CounterCounts, reasons};
-pub use health::{EventStatus, FateStatus, HealthStatus, ReasonStatus, WindowStatus};
+pub use health::{EventStatus, FateStatus, HealthStatus, MinuteStatus, ReasonStatus, WindowStatus};
 pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};
 pub use requests::RequestStatus;
 

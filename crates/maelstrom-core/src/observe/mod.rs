@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 pub use event::{Event, EventKind, Level, PauseReason};
 pub use journal::{EVENTS_MAX, Journal};
 pub use verdict::{Concern, Concerns, Condition, Verdict};
-pub use windows::{DELAY_BUCKETS, Fates, SPANS_S, Sample, Window, delay_bound_us, delay_counts};
+pub use windows::{DELAY_BUCKETS, Fates, SPANS_S, Sample, Step, Window, delay_bound_us, delay_counts};
 
 use crate::gateway::Gateway;
 use peer::Watched;
@@ -102,6 +102,11 @@ impl Observer {
     /// Counts of a peer, given by its number in the configuration, in the last 10 s, 5 min and hour.
     pub fn windows(&self, peer: usize) -> [Window; SPANS_S.len()] {
         self.peers.get(peer).map(Watched::windows).unwrap_or_default()
+    }
+
+    /// Counts of a peer in the last hour by minute, the earliest first.
+    pub fn course(&self, peer: usize) -> Vec<Step> {
+        self.peers.get(peer).map(Watched::course).unwrap_or_default()
     }
 
     /// The verdict about a peer, given by its number in the configuration.

@@ -6,7 +6,7 @@ use super::event::{EventKind, Level};
 use super::journal::Journal;
 use super::limit::{Changes, Growth};
 use super::verdict::{Concern, Verdict, is_recovered, stays_lost};
-use super::windows::{SPANS_S, Window, Windows};
+use super::windows::{SPANS_S, Step, Window, Windows};
 use crate::caps::Cap;
 use crate::channel::Trouble;
 use crate::controller::{Decision, Limit};
@@ -60,6 +60,10 @@ impl Watched {
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(super) fn course(&self) -> Vec<Step> {
+        self.windows.course()
     }
 
     pub(super) fn windows(&self) -> [Window; SPANS_S.len()] {

@@ -154,6 +154,17 @@ pub struct Window {
     pub counts: Sample,
 }
 
+/// Counts of a minute of the last hour, or of the part of it that has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Time in microseconds since its end.
+    pub ago_us: u64,
+    /// Its length in microseconds.
+    pub length_us: u64,
+    /// The counts.
+    pub counts: Sample,
+}
+
 #[derive(Debug, Default)]
 struct Ring(VecDeque<(u64, Sample)>);
 
@@ -167,6 +178,17 @@ impl Ring {
         while self.0.get(1).is_some_and(|(at_us, _)| at_us + span_us <= now_us) {
             self.0.pop_front();
         }
+    }
+
+    /// The differences between samples that follow each other, the earliest first, up to `total`.
+    fn course(&self, now_us: u64, total: &Sample) -> Vec<Step> {
+        let ends = self.0.iter().skip(1).copied().chain([(now_us, *total)]);
+        let step = |((from_us, old), (to_us, new)): (&(u64, Sample), (u64, Sample))| Step {
+            ago_us: now_us.saturating_sub(to_us),
+            length_us: to_us.saturating_sub(*from_us),
+            counts: new.map(old, u64::saturating_sub),
+        };
+        self.0.iter().zip(ends).map(step).filter(|step| step.length_us > 0).collect()
     }
 
     fn window(&self, now_us: u64, total: &Sample) -> Window {
@@ -220,6 +242,11 @@ impl Windows {
         delay_counts(delays)
     }
 
+    /// The last hour by minute, the earliest first.
+    pub(super) fn course(&self) -> Vec<Step> {
+        self.rings[SPANS_S.len() - 1].course(self.at_us, &self.total)
+    }
+
     pub(super) fn windows(&self) -> [Window; SPANS_S.len()] {
         array::from_fn(|at| self.rings[at].window(self.at_us, &self.total))
     }
@@ -261,6 +288,23 @@ mod tests {
         assert!((3_600..=3_660).contains(&(hour.covered_us / 1_000_000)), "{hour:?}");
         assert_eq!(hour.counts.sent_packets, hour.covered_us / 100_000);
         assert!(windows.rings.iter().all(|ring| ring.0.len() <= 63));
+    }
+
+    #[test]
+    fn the_course_of_an_hour_adds_up_to_its_window() {
+        let mut windows = Windows::default();
+        assert_eq!(windows.course(), []);
+        for second in 0..7_230_u64 {
+            windows.add(1_000_000 * second, sample(10 * second, second / 100, 0));
+        }
+        let (course, [.., hour]) = (windows.course(), windows.windows());
+        assert!((60..=62).contains(&course.len()), "{}", course.len());
+        assert_eq!(course.iter().map(|step| step.counts.sent_packets).sum::<u64>(), hour.counts.sent_packets);
+        assert_eq!(course.iter().map(|step| step.counts.here.lost).sum::<u64>(), hour.counts.here.lost);
+        assert_eq!(course.iter().map(|step| step.length_us).sum::<u64>(), hour.covered_us);
+        let [first, last] = [course.first().unwrap(), course.last().unwrap()];
+        assert_eq!((last.ago_us, first.ago_us + first.length_us), (0, hour.covered_us));
+        assert!(course.iter().all(|step| step.counts.sent_packets == step.length_us / 100_000));
     }
 
     #[test]

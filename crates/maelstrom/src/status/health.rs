@@ -1,7 +1,7 @@
 //! Health, windows and events in the status of a gateway.
 
 use maelstrom_core::observe::{
-    Concern, Condition, Event, EventKind, Fates, Level, Observer, SPANS_S, Verdict, Window,
+    Concern, Condition, Event, EventKind, Fates, Level, Observer, SPANS_S, Step, Verdict, Window,
 };
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +78,16 @@ pub struct WindowStatus {
     pub there: FateStatus,
     /// Median delay of recovered packets in microseconds; null if none was recovered.
     pub recovery_delay_us: Option<u64>,
+}
+
+/// Counts of a peer in a minute of the last hour.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MinuteStatus {
+    /// Milliseconds since its end.
+    pub ago_ms: u64,
+    /// Its counts.
+    #[serde(flatten)]
+    pub window: WindowStatus,
 }
 
 /// Fates of packets of one direction in a window.
@@ -224,6 +234,13 @@ impl WindowStatus {
             there: FateStatus::of(&counts.there),
             recovery_delay_us: counts.delay_us(),
         }
+    }
+}
+
+impl MinuteStatus {
+    pub(crate) fn of(step: &Step) -> Self {
+        let window = Window { covered_us: step.length_us, counts: step.counts };
+        Self { ago_ms: step.ago_us / 1_000, window: WindowStatus::of(60, &window) }
     }
 }
 

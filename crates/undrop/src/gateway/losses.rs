@@ -178,6 +178,7 @@ pub(super) mod tests {
             hours: Vec::new(),
             days: Vec::new(),
             trace,
+            course: Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@ mod genkey;
 pub(crate) mod health;
 mod losses;
 mod metrics;
+mod report;
 mod run;
 mod status;
 
@@ -24,6 +25,7 @@ Examples:
   undrop gateway status --json
   undrop gateway health
   undrop gateway losses
+  undrop gateway report --html link.html
   undrop gateway advise";
 
 /// The commands of `undrop gateway`.
@@ -38,6 +40,7 @@ pub enum Command {
     Health(health::Args),
     Metrics(metrics::Args),
     Losses(losses::Args),
+    Report(report::Args),
     Advise(advise::Args),
 }
 
@@ -56,6 +59,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Health(args) => health::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Losses(args) => losses::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Advise(args) => advise::run(&args),
     }
 }

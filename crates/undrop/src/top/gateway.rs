@@ -188,6 +188,7 @@ mod tests {
                 hours: Vec::new(),
                 days: Vec::new(),
                 trace: Vec::new(),
+                course: Vec::new(),
             }],
             ..Losses::default()
         };

@@ -16,6 +16,7 @@ mod multicast;
 mod pair;
 mod paths;
 mod relay;
+mod report;
 mod requests;
 #[path = "../common/schema.rs"]
 mod schema;
