@@ -15,6 +15,7 @@ mod managed_mtu;
 mod multicast;
 mod pair;
 mod paths;
+mod prometheus;
 mod relay;
 mod report;
 mod requests;
