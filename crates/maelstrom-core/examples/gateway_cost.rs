@@ -124,6 +124,7 @@ impl Pair {
                 address: ([10, 81, 9, 3 - side], 4700).into(),
                 networks: vec![format!("10.81.{}.0/24", 3 - side).parse().expect("a network")],
                 key: PeerKey::new([5; 32]),
+                next_key: None,
                 trusts_path: false,
             }],
         };

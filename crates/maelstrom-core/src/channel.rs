@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::counters::Rejected;
 use crate::rtt::RoundTrip;
-use crate::wire::{Echo, LossReport, Report, SendTime};
+use crate::wire::{Echo, KeyPart, LossReport, Report, SendTime};
 
 /// Silence after which a peer counts as down; traffic towards it is not protected.
 pub(crate) const SILENCE_US: u64 = 2_000_000;
@@ -13,6 +13,8 @@ pub(crate) const SILENCE_US: u64 = 2_000_000;
 const GRACE_US: u64 = 500_000;
 /// Time for which a refused datagram is evidence.
 const EVIDENCE_US: u64 = 5_000_000;
+/// Time for which Hellos under one of two keys of the peer may fail before any Hello of it has opened.
+const UNMATCHED_US: u64 = 1_000_000;
 
 /// A reason why a repair channel does not work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,10 @@ impl Trouble {
                 "check that the peer runs, that its file names this gateway, and that firewalls on the way pass UDP \
                  to `listen`"
             }
-            Self::WrongKey => "copy the same key file to both gateways",
+            Self::WrongKey => {
+                "compare `key_file` and `next_key_file` of both gateways, and copy the key file that is in use to the one \
+                 without it"
+            }
             Self::OtherAddress(_) => {
                 "exempt the repair channel from NAT, or set `address` to the address that arrives here"
             }
@@ -82,6 +87,8 @@ pub(crate) struct Channel {
     /// Time since which the channel has not worked in both directions.
     broken_since_us: Option<u64>,
     wrong_key_us: Option<u64>,
+    /// Time since which Hellos under one of two keys of the peer have failed, and none has opened.
+    unmatched_us: Option<u64>,
     other_version_us: Option<u64>,
     other_address: Option<(u64, SocketAddr)>,
     /// Longest sealed datagram since the last report, and in the interval before it.
@@ -105,6 +112,7 @@ impl Channel {
             far: None,
             broken_since_us: None,
             wrong_key_us: None,
+            unmatched_us: None,
             other_version_us: None,
             other_address: None,
             longest: [0; 2],
@@ -168,9 +176,21 @@ impl Channel {
                 self.wrong_key_us = Some(now_us);
                 self.wrong_key += 1;
             }
-            Err(Rejected::Replayed | Rejected::Malformed) => {}
-            _ => self.hello_us = Some(now_us),
+            Err(Rejected::Replayed | Rejected::Malformed | Rejected::OtherKey) => {}
+            _ => (self.hello_us, self.unmatched_us) = (Some(now_us), None),
         }
+    }
+
+    /// Whether a Hello that does not open is no evidence of a wrong key: its sender has two keys, and says
+    /// Hello under the other one too.
+    pub(crate) fn excuses(&mut self, now_us: u64, part: KeyPart) -> bool {
+        if part == KeyPart::Only {
+            return false;
+        }
+        let lately = |at_us: Option<u64>| at_us.is_some_and(|at_us| now_us <= at_us + EVIDENCE_US);
+        lately(self.hello_us)
+            || lately(self.heard_us)
+            || now_us <= *self.unmatched_us.get_or_insert(now_us) + UNMATCHED_US
     }
 
     /// Notes a datagram of another version from the peer's address.

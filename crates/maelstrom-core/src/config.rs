@@ -54,6 +54,9 @@ pub struct PeerConfig {
     pub networks: Vec<IpNet>,
     /// The shared key.
     pub key: PeerKey,
+    /// A further key that is accepted, while the key is being changed. It is used as soon as the peer accepts
+    /// it too.
+    pub next_key: Option<PeerKey>,
     /// Whether the operator vouches that all packets from there take the path of the repairs, so that every
     /// missing packet is recovered without further proof.
     pub trusts_path: bool,
@@ -151,6 +154,34 @@ pub enum ConfigError {
     /// Too many networks of one peer.
     #[error("networks: expected at most {NETWORKS_MAX} for one peer, saw {0}")]
     Networks(usize),
+    /// Two equal keys of one peer.
+    #[error("next_key_file: expected another key than that of `key_file`, saw the same (peer {0})")]
+    SameKey(SocketAddr),
+    /// A change of the key before the peer accepts the new one, which would end protection.
+    #[error(
+        "key_file: expected a key that the peer {0} accepts, saw none, and protection would end: keep the present \
+         `key_file`, set `next_key_file` to the new key here and there, and name it as `key_file` when the status says \
+         that the next key is in use; if the present key must not be used any more, restart the gateway"
+    )]
+    Unaccepted(SocketAddr),
+}
+
+impl PeerConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        if self.networks.len() > NETWORKS_MAX {
+            return Err(ConfigError::Networks(self.networks.len()));
+        }
+        if self.next_key.as_ref() == Some(&self.key) {
+            return Err(ConfigError::SameKey(self.address));
+        }
+        Ok(())
+    }
+
+    /// Whether nothing differs but the keys.
+    pub(crate) fn differs_in_keys_only(&self, other: &Self) -> bool {
+        let Self { address, networks, key: _, next_key: _, trusts_path } = self;
+        (address, networks, trusts_path) == (&other.address, &other.networks, &other.trusts_path)
+    }
 }
 
 impl Config {
@@ -172,10 +203,7 @@ impl Config {
         }
         self.schedule.check()?;
         Encoder::<Entry>::check(&self.code())?;
-        match self.peers.iter().find(|peer| peer.networks.len() > NETWORKS_MAX) {
-            Some(peer) => Err(ConfigError::Networks(peer.networks.len())),
-            None => Ok(()),
-        }
+        self.peers.iter().try_for_each(PeerConfig::check)
     }
 
     /// The code of the egress.

@@ -53,6 +53,8 @@ reasons! {
         UnknownEpoch = "unknown epoch",
         /// Its authentication failed.
         Forged = "forged",
+        /// It is a Hello under one of two keys of the peer, and this gateway has only the other one.
+        OtherKey = "sealed with a further key of the peer",
         /// It was seen before, or is too old to tell.
         Replayed = "replayed",
         /// It is a Hello that echoes a token of an earlier start.

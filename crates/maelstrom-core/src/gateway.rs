@@ -18,6 +18,7 @@ use crate::entropy::Entropy;
 use crate::findings::Findings;
 use crate::ingress::IngressCounts;
 use crate::key::Token;
+use crate::keys::KeyState;
 use crate::outbox::{Origin, Outbox};
 use crate::packet::Packet;
 use crate::peer::Peer;
@@ -47,6 +48,8 @@ pub struct PeerStatus<'a> {
     pub trouble: Option<Trouble>,
     /// Number of Hellos from the peer's address that were sealed with another key.
     pub wrong_key: u64,
+    /// Progress of a change of the key.
+    pub keys: KeyState,
     /// Differences from the configuration on the path of its packets.
     pub findings: Findings,
     /// Whether our ingress injects packets that it recovers, as far as the path is concerned.
@@ -140,20 +143,38 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Changes the configuration. Peers with unchanged address, key and networks keep their session. On an
-    /// error nothing changes.
+    /// Checks that the configuration can take the place of the present one.
     ///
     /// # Errors
-    /// As [`Config::check`].
-    pub fn reconfigure(&mut self, config: Config) -> Result<(), ConfigError> {
+    /// As [`Config::check`]; [`ConfigError::Unaccepted`] for keys that end the protection of a peer that is
+    /// up, because it accepts none of them.
+    pub fn check_change(&self, config: &Config) -> Result<(), ConfigError> {
         config.check()?;
+        let ends = |wanted: &PeerConfig| {
+            let peer = self.peers.iter().find(|peer| peer.config.address == wanted.address);
+            peer.is_some_and(|peer| peer.is_up() && !peer.accepts_a_key_of(wanted))
+        };
+        match config.peers.iter().find(|peer| ends(peer)) {
+            Some(peer) => Err(ConfigError::Unaccepted(peer.address)),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes the configuration. Peers with unchanged address and networks keep their session, also if their
+    /// keys change. On an error nothing changes.
+    ///
+    /// # Errors
+    /// As [`Gateway::check_change`].
+    pub fn reconfigure(&mut self, config: Config) -> Result<(), ConfigError> {
+        self.check_change(&config)?;
         let same_sizes = config.ingress() == self.config.ingress()
             && config.wan_mtu == self.config.wan_mtu
             && config.listen == self.config.listen;
         let mut old = std::mem::take(&mut self.peers);
         for (index, wanted) in config.peers.iter().enumerate() {
-            let peer = match old.iter().position(|peer| same_sizes && peer.config == *wanted) {
-                Some(at) => old.swap_remove(at).reconfigured(&config, index),
+            let same = |peer: &Peer| same_sizes && peer.config.differs_in_keys_only(wanted);
+            let peer = match old.iter().position(same) {
+                Some(at) => old.swap_remove(at).reconfigured(&config, index).with_keys_of(wanted),
                 None => Peer::new(wanted.clone(), &config, index, self.new_token()).with_share(self.share),
             };
             self.peers.push(peer);
@@ -343,11 +364,11 @@ impl Gateway {
                 let peer = self.peers.iter_mut().find(|peer| peer.has_epoch(header.epoch));
                 peer.ok_or(Rejected::UnknownEpoch)?.handle_sealed(now_us, &header, datagram, out)
             }
-            Outer::Hello => {
+            Outer::Hello(part) => {
                 let peer = self.peers.iter_mut().find(|peer| same_address(peer.config.address, from));
                 let entropy = &mut |bytes: &mut [u8]| self.entropy.fill(bytes);
                 match peer {
-                    Some(peer) => peer.handle_hello(now_us, datagram, entropy, out),
+                    Some(peer) => peer.handle_hello(now_us, part, datagram, entropy, out),
                     None => {
                         self.find_sender(now_us, from, datagram);
                         Err(Rejected::UnknownSender)
@@ -417,6 +438,7 @@ impl Gateway {
             packet_max: peer.egress.packet_max(),
             trouble: peer.channel().trouble(),
             wrong_key: peer.channel().wrong_key,
+            keys: peer.key_state(),
             findings: peer.ingress.findings(),
             is_recovering: peer.ingress.is_recovering(),
             withheld: peer.ingress.withheld(),

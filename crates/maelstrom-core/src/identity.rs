@@ -4,11 +4,14 @@
 //! transport header and payload. (Maelstrom §4.6 takes IP ID and checksum, which fail on IPv6 and on IP ID
 //! 0.) Its low 32 bits, the *name*, travel in a repair's recipe and find the packet among recent arrivals.
 //! All 64 bits travel inside the coded symbol and are checked on every recovered packet.
+//!
+//! The key of the hash follows from the tokens with which a session begins, and not from the key that the
+//! gateways share: that key may change while the streams of the session continue.
 
 use ring::hkdf;
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};
 
-use crate::key::PeerKey;
+use crate::key::{PeerKey, Token, derive_from_tokens};
 use crate::packet::Packet;
 
 /// Length of the hash's secret in bytes; XXH3 needs at least 136.
@@ -22,9 +25,11 @@ pub struct PacketHash(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(pub u32);
 
-/// Hashes packets under the key that two gateways share.
+/// Hashes packets under a secret that two gateways share.
 pub struct Identity {
     secret: [u8; SECRET_LEN],
+    /// Seed of hashes that this gateway alone computes, and that it remembers from session to session.
+    local: u64,
     name_mask: u32,
 }
 
@@ -37,11 +42,18 @@ impl hkdf::KeyType for SecretLen {
 }
 
 impl Identity {
-    /// Creates the identity that both holders of `key` compute.
+    /// Creates the identity of a gateway that has no session yet.
     pub fn new(key: &PeerKey) -> Self {
         let mut secret = [0; SECRET_LEN];
         key.derive(&[b"identity"], SecretLen, &mut secret);
-        Self { secret, name_mask: u32::MAX }
+        let local = u64::from_le_bytes(secret[8..16].try_into().expect("8 bytes of the secret"));
+        Self { secret, local, name_mask: u32::MAX }
+    }
+
+    /// Changes to the hash that both gateways compute in the session that begins with their tokens, in either
+    /// order, and in its renewals.
+    pub fn begin_session(&mut self, one: Token, other: Token) {
+        derive_from_tokens([one, other], &[b"identity"], SecretLen, &mut self.secret);
     }
 
     /// Shortens names to `bits`, so that tests can make different packets share them.
@@ -64,10 +76,10 @@ impl Identity {
         PacketHash(xxh3_64_with_seed(&joined[..len + 8], seed))
     }
 
-    /// Returns a keyed hash of parts of a packet, which strangers cannot predict.
+    /// Returns a keyed hash of parts of a packet, which strangers cannot predict. It is the same in all
+    /// sessions.
     pub(crate) fn keyed_hash(&self, bytes: &[u8]) -> u64 {
-        let seed = u64::from_le_bytes(self.secret[8..16].try_into().expect("8 bytes of the secret"));
-        xxh3_64_with_seed(bytes, seed)
+        xxh3_64_with_seed(bytes, self.local)
     }
 
     /// Returns the name of a packet with this hash.
@@ -115,6 +127,22 @@ mod tests {
     fn another_key_gives_another_hash() {
         let sent = udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, b"hello");
         assert_ne!(hash(&identity(1), &sent), hash(&identity(2), &sent));
+    }
+
+    #[test]
+    fn both_gateways_compute_the_same_hash_whatever_keys_they_began_with() {
+        let sent = udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, b"hello");
+        let [one, other, third] = [3, 4, 5].map(|byte| Token([byte; 16]));
+        let hash_in = |key, tokens: [Token; 2]| {
+            let mut identity = identity(key);
+            identity.begin_session(tokens[0], tokens[1]);
+            hash(&identity, &sent)
+        };
+        assert_eq!(hash_in(1, [one, other]), hash_in(2, [other, one]));
+        assert_ne!(hash_in(1, [one, other]), hash_in(1, [one, third]), "another session");
+        let mut renewed = identity(1);
+        renewed.begin_session(one, other);
+        assert_eq!(renewed.keyed_hash(b"a flow"), identity(1).keyed_hash(b"a flow"));
     }
 
     #[test]

@@ -27,12 +27,32 @@ impl PeerKey {
 
     /// Derives a key by HKDF-SHA-256 (RFC 5869) for the purpose that `info` states.
     pub(crate) fn derive<K: hkdf::KeyType>(&self, info: &[&[u8]], length: K, out: &mut [u8]) {
-        let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"undrop maelstrom 1");
-        salt.extract(&self.0)
-            .expand(info, length)
-            .and_then(|okm| okm.fill(out))
-            .expect("the requested length is far below HKDF's limit");
+        derive(&self.0, info, length, out);
     }
+}
+
+/// Derives a secret from the tokens of both gateways, whichever of them is `one`. Only who can open Hellos
+/// knows tokens.
+pub(crate) fn derive_from_tokens<K: hkdf::KeyType>(
+    [one, other]: [Token; 2],
+    info: &[&[u8]],
+    length: K,
+    out: &mut [u8],
+) {
+    let (low, high) = if one.0 <= other.0 { (one, other) } else { (other, one) };
+    let mut secret = [0; 2 * TOKEN_LEN];
+    secret[..TOKEN_LEN].copy_from_slice(&low.0);
+    secret[TOKEN_LEN..].copy_from_slice(&high.0);
+    derive(&secret, info, length, out);
+    secret.zeroize();
+}
+
+fn derive<K: hkdf::KeyType>(secret: &[u8], info: &[&[u8]], length: K, out: &mut [u8]) {
+    let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"undrop maelstrom 1");
+    salt.extract(secret)
+        .expand(info, length)
+        .and_then(|okm| okm.fill(out))
+        .expect("the requested length is far below HKDF's limit");
 }
 
 impl std::fmt::Debug for PeerKey {

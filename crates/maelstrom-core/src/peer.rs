@@ -1,6 +1,7 @@
 //! One far gateway: the session with it, and both directions of its traffic.
 
 mod hello;
+mod keys;
 mod renewal;
 mod reports;
 mod requests;
@@ -22,14 +23,15 @@ use crate::forecast::Forecast;
 use crate::greeting::{Answers, Seen};
 use crate::identity::Identity;
 use crate::ingress::{Ingress, IngressCx};
-use crate::key::Token;
+use crate::key::{PeerKey, Token};
+use crate::keys::{FarKeys, HelloKeys, Keys, Openers, Shown};
 use crate::ledger::TICK_US;
 use crate::outbox::{Origin, Outbox, Queue};
 use crate::packet::Packet;
 use crate::path_mtu::PathMtu;
 use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::sender::Outlet;
-use crate::session::{HelloKey, Opener, Sealer};
+use crate::session::Sealer;
 use crate::share::Share;
 use crate::sharing::Sharing;
 use crate::wire::{Announcement, BodyKind, LossReport, Report, SealedHeader};
@@ -52,10 +54,14 @@ const PAST_MAX: usize = 32;
 struct Session {
     begun_us: u64,
     far_token: Token,
+    /// Keys that the peer accepts.
+    far_keys: FarKeys,
     sealer: Sealer,
-    opener: Opener,
+    /// The key of the sealer.
+    key: PeerKey,
+    openers: Openers,
     /// Opens datagrams of the session before a renewal that are still in flight.
-    earlier: Option<Opener>,
+    earlier: Openers,
     /// Our networks as the far gateway knows them: sources that it watches, and destinations that it
     /// protects.
     watched: PrefixTable<()>,
@@ -74,8 +80,10 @@ pub(crate) struct Peer {
     local: LocalNetworks,
     listen: SocketAddr,
     index: usize,
-    hello_key: HelloKey,
+    hello_keys: HelloKeys,
     own_token: Token,
+    /// Keys that we accept with this token.
+    own_keys: Keys,
     session: Option<Session>,
     renewal: Option<Renewal>,
     /// Earlier tokens of the peer while our own token has been in use. A session with one of them
@@ -137,8 +145,9 @@ impl Peer {
             local: LocalNetworks::new(&gateway.local_networks),
             listen: gateway.listen,
             index,
-            hello_key: HelloKey::new(&config.key),
+            hello_keys: HelloKeys::new(&Keys::of(&config)),
             own_token: token,
+            own_keys: Keys::of(&config),
             session: None,
             renewal: None,
             past: Vec::new(),
@@ -365,20 +374,23 @@ impl Peer {
 
     /// Begins a session with new streams in both directions, so that no packet coded earlier is mixed in.
     /// Packets are protected once the far gateway has begun the session too: its tap then sees all of them.
-    fn begin_session(&mut self, now_us: u64, far_token: Token, listed: Vec<IpNet>) {
-        let key = &self.config.key;
+    fn begin_session(&mut self, now_us: u64, far_token: Token, listed: Vec<IpNet>, shown: Shown) {
+        let key = shown.key.clone();
         self.past.extend(self.session.take().map(|session| session.far_token));
         self.is_up = false;
         self.renewal = None;
         self.session = Some(Session {
             begun_us: now_us,
             far_token,
-            sealer: Sealer::new(key, self.own_token, far_token),
-            opener: Opener::new(key, far_token, self.own_token),
-            earlier: None,
+            far_keys: FarKeys::of(shown),
+            sealer: Sealer::new(&key, self.own_token, far_token),
+            key,
+            openers: Openers::new(&self.own_keys, far_token, self.own_token),
+            earlier: Openers::default(),
             watched: PrefixTable::new(listed.iter().map(|&network| (network, ()))),
             listed,
         });
+        self.identity.begin_session(self.own_token, far_token);
         self.unwatched_source = None;
         self.sharing.restart();
         self.egress.restart();
@@ -449,12 +461,14 @@ impl Peer {
         if self.session.as_ref().is_some_and(is_spent) {
             self.renew(entropy);
         }
+        self.keep_keys(now_us, entropy);
         self.keep_fresh(now_us, entropy);
     }
 
     /// Draws a new token of our own, which makes all earlier sessions and Hellos void.
     fn renew(&mut self, entropy: &mut impl FnMut(&mut [u8])) {
         entropy(&mut self.own_token.0);
+        self.own_keys = Keys::of(&self.config);
         self.session = None;
         self.renewal = None;
         self.past.clear();

@@ -305,6 +305,7 @@ mod tests {
             up: true,
             trouble: None,
             wrong_key: 7,
+            keys: Default::default(),
             rtt_us: Some(50_000),
             last_heard_ms: Some(1),
             sessions: 1,

@@ -132,6 +132,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         address: peer.address,
         networks: peer.networks.clone(),
         key: peer.key.clone(),
+        next_key: peer.next_key.clone(),
         trusts_path: peer.path == PathChoice::Trusted,
     };
     let core = maelstrom_core::Config {

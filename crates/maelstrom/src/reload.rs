@@ -58,7 +58,9 @@ impl Passive {
             }
         })?;
         findings::log(&reading.report());
-        let prepared = self.prepare(config).map_err(|error| error.to_string())?;
+        let core = core_config(&config).map_err(|error| error.to_string())?;
+        self.engine.gateway.check_change(&core).map_err(|error| error.to_string())?;
+        let prepared = self.prepare(config, core).map_err(|error| error.to_string())?;
         if prepared.replacement.tap.is_some() {
             self.read_tap_to_its_end();
         }
@@ -69,8 +71,7 @@ impl Passive {
         Ok(())
     }
 
-    fn prepare(&self, config: GatewayConfig) -> Result<Prepared, StartError> {
-        let core = core_config(&config)?;
+    fn prepare(&self, config: GatewayConfig, core: maelstrom_core::Config) -> Result<Prepared, StartError> {
         let control = (config.gateway.control != self.config.gateway.control)
             .then(|| Control::bind(&config.gateway.control))
             .transpose()?;

@@ -7,6 +7,7 @@ mod answer;
 mod congestion;
 mod counters;
 mod health;
+mod keys;
 mod loss;
 mod requests;
 
@@ -25,6 +26,7 @@ pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
 pub use congestion::CongestionStatus;
 pub use counters::{Counter, CounterCounts, reasons};
 pub use health::{EventStatus, FateStatus, HealthStatus, MinuteStatus, ReasonStatus, WindowStatus};
+pub use keys::KeyStatus;
 pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};
 pub use requests::RequestStatus;
 
@@ -153,6 +155,9 @@ pub struct PeerStatus {
     /// Datagrams from the peer's address that were sealed with another key.
     #[serde(default)]
     pub wrong_key: u64,
+    /// The key that is shared with the peer, and its change.
+    #[serde(default)]
+    pub keys: KeyStatus,
     /// Round-trip time to the peer without queues, in microseconds: the shortest of the last minute or two.
     #[serde(default)]
     pub rtt_us: Option<u64>,
@@ -346,6 +351,7 @@ impl PeerStatus {
                 remedy: trouble.remedy().to_owned(),
             }),
             wrong_key: peer.wrong_key,
+            keys: KeyStatus::of(peer.keys),
             rtt_us: peer.rtt_us,
             last_heard_ms: peer.last_heard_us.map(|heard| now_us.saturating_sub(heard) / 1000),
             sessions: peer.sessions,

@@ -124,6 +124,7 @@ mod tests {
             address: ([10, 0, 0, n], 4700).into(),
             networks: Vec::new(),
             key: PeerKey::new([n; 32]),
+            next_key: None,
             trusts_path: false,
         };
         vec![peer(1), peer(2)]

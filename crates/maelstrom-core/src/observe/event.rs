@@ -8,6 +8,7 @@ use foundation::reasons;
 use crate::channel::Trouble;
 use crate::controller::Percent;
 use crate::findings::Finding;
+use crate::keys::KeyState;
 
 reasons! {
     /// Reason for a pause of recovery toward all peers.
@@ -70,6 +71,8 @@ pub enum EventKind {
         /// Their source.
         from: SocketAddr,
     },
+    /// A change of the key has made progress.
+    Keys(KeyState),
     /// The session was renewed while it was in use.
     Renewed {
         /// Number of renewals since the last such event.
@@ -171,6 +174,7 @@ impl EventKind {
             Self::Down { .. } => "peer_down",
             Self::Trouble(_) => "channel_trouble",
             Self::WrongKey { .. } => "wrong_key",
+            Self::Keys(_) => "key_change",
             Self::Renewed { .. } => "session_renewed",
             Self::NewSession { .. } => "session_began",
             Self::Paused { .. } => "recovery_paused",
@@ -204,6 +208,7 @@ impl EventKind {
             | Self::NarrowPath { .. }
             | Self::SegmentsUnlimited { .. } => Level::Warning,
             Self::Rate { level, .. } => *level,
+            Self::Keys(state) => state.level(),
             _ => Level::Info,
         }
     }
@@ -213,6 +218,7 @@ impl EventKind {
         match self {
             Self::Down { trouble, .. } => trouble.map(Trouble::remedy),
             Self::Trouble(trouble) => Some(trouble.remedy()),
+            Self::Keys(state) => state.remedy(),
             Self::WrongKey { .. } => Some(Trouble::WrongKey.remedy()),
             Self::Stalled { .. } => Some(
                 "none is needed after the process was stopped or the machine slept; otherwise give the gateway a \
@@ -257,6 +263,7 @@ impl fmt::Display for EventKind {
                 trouble.map_or(Ok(()), |trouble| write!(f, "; {trouble}"))
             }
             Self::Trouble(trouble) => trouble.fmt(f),
+            Self::Keys(state) => write!(f, "keys: {state}"),
             Self::WrongKey { count, from } => {
                 write!(f, "{} from {} failed the key of the peer", Many(*count, "datagram"), from.ip())
             }

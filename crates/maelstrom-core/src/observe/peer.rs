@@ -12,12 +12,15 @@ use crate::channel::Trouble;
 use crate::controller::{Decision, Limit};
 use crate::findings::{Finding, Findings};
 use crate::gateway::PeerStatus;
+use crate::keys::KeyState;
 use fec::RepairRate;
 
 /// Time that a peer may be down before the reason must be known.
 const REASON_US: u64 = 1_000_000;
 /// Time from which a pause of recovery is a concern.
 const PAUSE_US: u64 = 3_000_000;
+/// Time that a state of the keys lasts before it is an event: some states last a round trip.
+const KEYS_US: u64 = 1_500_000;
 /// Interval between events about the rate of repairs, and about congestion.
 const CHOICE_US: u64 = 5_000_000;
 /// Share of repairs above which it is an event that a cap refuses them.
@@ -31,6 +34,7 @@ pub(super) struct Watched {
     concerns: Vec<Concern>,
     link: Link,
     wrong_key: Growth,
+    keys: Keys,
     renewals: Growth,
     sessions: Growth,
     cut: Growth,
@@ -48,6 +52,7 @@ impl Watched {
             concerns: vec![Concern::PeerDown],
             link: Link::default(),
             wrong_key: Growth::default(),
+            keys: Keys::default(),
             renewals: Growth::default(),
             sessions: Growth::default(),
             cut: Growth::default(),
@@ -82,6 +87,7 @@ impl Watched {
         if let Some(count) = self.wrong_key.on_count(now_us, peer.wrong_key) {
             note(EventKind::WrongKey { count, from: address });
         }
+        self.keys.observe(now_us, peer, &mut note);
         if peer.sessions <= 1 {
             // The first session is that of the peer's first `Up`.
             self.sessions.skip_to(peer.sessions);
@@ -169,6 +175,33 @@ impl Link {
         if peer.trouble.is_none() || self.troubles.allows(now_us) {
             self.trouble = peer.trouble;
             self.trouble.map(EventKind::Trouble).into_iter().for_each(note);
+        }
+    }
+}
+
+/// Progress of a change of the key.
+#[derive(Debug, Default)]
+struct Keys {
+    noted: KeyState,
+    /// The present state, and the time since which it lasts.
+    present: KeyState,
+    since_us: u64,
+    changes: Changes,
+}
+
+impl Keys {
+    fn observe(&mut self, now_us: u64, peer: &PeerStatus<'_>, note: &mut impl FnMut(EventKind)) {
+        // Nothing is known of the keys of a peer that is down.
+        if !peer.is_up {
+            return;
+        }
+        if peer.keys != self.present {
+            (self.present, self.since_us) = (peer.keys, now_us);
+        }
+        let lasts = now_us >= self.since_us + KEYS_US;
+        if self.present != self.noted && lasts && self.changes.allows(now_us) {
+            self.noted = self.present;
+            note(EventKind::Keys(self.present));
         }
     }
 }

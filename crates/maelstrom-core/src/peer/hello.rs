@@ -8,22 +8,29 @@ use super::{PAST_MAX, Peer};
 use crate::counters::{Rejected, Unsent};
 use crate::greeting::Seen;
 use crate::key::Token;
+use crate::keys::{Keys, Shown};
 use crate::outbox::{Envelope, Outbox};
 use crate::prefixes::PrefixTable;
-use crate::wire::{HELLO_HEADER, Hello, TAG, write_hello_header};
+use crate::session::HelloKey;
+use crate::wire::{HELLO_HEADER, Hello, KeyPart, TAG, write_hello_header};
 
 use super::Session;
 
 impl Peer {
-    /// Takes a Hello from this peer's address. `entropy` generates nonces.
+    /// Takes a Hello from this peer's address. `part`: of its key, as the header states it. `entropy`
+    /// generates nonces.
     pub(crate) fn handle_hello(
         &mut self,
         now_us: u64,
+        part: KeyPart,
         datagram: &mut [u8],
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
-        let result = self.answer_hello(now_us, datagram, entropy, out);
+        let mut result = self.answer_hello(now_us, part, datagram, entropy, out);
+        if result == Err(Rejected::Forged) && self.channel.excuses(now_us, part) {
+            result = Err(Rejected::OtherKey);
+        }
         self.channel.on_hello(now_us, result);
         result
     }
@@ -36,7 +43,7 @@ impl Peer {
     /// Takes a Hello from an address of no peer; returns whether it is a Hello of this one.
     pub(crate) fn handle_stray_hello(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8]) -> bool {
         let mut copy = datagram.to_vec();
-        let is_ours = self.hello_key.open(&mut copy).is_ok();
+        let is_ours = self.hello_keys.open(&mut copy).is_ok();
         if is_ours {
             self.channel.on_other_address(now_us, from);
         }
@@ -46,6 +53,7 @@ impl Peer {
     fn answer_hello(
         &mut self,
         now_us: u64,
+        part: KeyPart,
         datagram: &mut [u8],
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
@@ -54,7 +62,8 @@ impl Peer {
         if self.seen.contains(digest) {
             return Err(Rejected::Replayed);
         }
-        let hello = Hello::read(self.hello_key.open(datagram)?)?;
+        let (key, body) = self.hello_keys.open(datagram)?;
+        let (shown, hello) = (Shown { key: key.clone(), part }, Hello::read(body)?);
         self.seen.insert(digest);
         let next_token = self.renewal.as_ref().map(|renewal| renewal.token);
         // A Hello of our own that was sent back to us would begin a session with ourselves.
@@ -65,7 +74,7 @@ impl Peer {
             return Err(Rejected::StaleHello);
         }
         if hello.echo == self.own_token || Some(hello.echo) == next_token {
-            self.on_proof(now_us, &hello, entropy, out);
+            self.on_proof(now_us, &hello, shown, entropy, out);
             return Ok(());
         }
         if self.answers.take(now_us, hello.token) {
@@ -80,10 +89,10 @@ impl Peer {
         &mut self,
         now_us: u64,
         hello: &Hello,
+        shown: Shown,
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
     ) {
-        let watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
         if hello.echo != self.own_token {
             self.on_next_token_echoed(now_us, hello);
         }
@@ -92,8 +101,9 @@ impl Peer {
                 if session.listed != hello.watched {
                     self.unwatched_source = None;
                 }
-                session.watched = watched;
+                session.watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
                 session.listed.clone_from(&hello.watched);
+                self.on_key_shown(shown);
                 if hello.previous != Token::UNKNOWN {
                     // The peer has not received a datagram of the renewed session.
                     self.send_report(now_us, out);
@@ -104,11 +114,13 @@ impl Peer {
                     && session.far_token == hello.previous
                     && self.past.len() < PAST_MAX =>
             {
-                self.follow(now_us, hello, watched, entropy, out);
+                self.follow(now_us, hello, shown, entropy, out);
             }
+            // The peer's key is one of those for which we have not drawn a token yet.
+            _ if !self.own_keys.contains(&shown.key) => self.renew(entropy),
             _ if self.past.len() == PAST_MAX => self.renew(entropy),
             _ => {
-                self.begin_session(now_us, hello.token, hello.watched.clone());
+                self.begin_session(now_us, hello.token, hello.watched.clone(), shown);
                 // The peer may need these two datagrams to begin the session as well.
                 self.send_hello(now_us, hello.token, entropy, out);
                 self.send_report(now_us, out);
@@ -122,11 +134,11 @@ impl Peer {
         if self.session.as_ref().is_some_and(follows) {
             self.adopt(now_us);
         } else if let Some(renewal) = self.renewal.take() {
-            self.own_token = renewal.token;
+            (self.own_token, self.own_keys) = (renewal.token, renewal.keys);
         }
     }
 
-    /// Says Hello, with the next token during a renewal.
+    /// Says Hello, with the next token during a renewal: once under each key for which the token stands.
     pub(super) fn send_hello(
         &mut self,
         now_us: u64,
@@ -135,6 +147,7 @@ impl Peer {
         out: &mut Outbox,
     ) {
         let watched: Vec<IpNet> = self.config.networks.clone();
+        let keys: Keys = self.renewal.as_ref().map_or(&self.own_keys, |renewal| &renewal.keys).clone();
         let hello = match &self.renewal {
             Some(renewal) => {
                 self.next_hello_us = now_us + renewal.pause_us(now_us);
@@ -147,14 +160,16 @@ impl Peer {
             }
         };
         let len = HELLO_HEADER + hello.wire_len() + TAG;
-        let Some(datagram) = out.datagrams.reserve(len) else {
-            return self.egress.on_unsent(Unsent::QueueFull);
-        };
-        let mut nonce = [0; 12];
-        entropy(&mut nonce);
-        write_hello_header(datagram, nonce);
-        hello.write(&mut datagram[HELLO_HEADER..len - TAG]);
-        self.hello_key.seal(datagram);
-        out.datagrams.commit(Envelope::to(self.index), len);
+        for (part, key) in keys.iter() {
+            let Some(datagram) = out.datagrams.reserve(len) else {
+                return self.egress.on_unsent(Unsent::QueueFull);
+            };
+            let mut nonce = [0; 12];
+            entropy(&mut nonce);
+            write_hello_header(datagram, part, nonce);
+            hello.write(&mut datagram[HELLO_HEADER..len - TAG]);
+            HelloKey::new(key).seal(datagram);
+            out.datagrams.commit(Envelope::to(self.index), len);
+        }
     }
 }

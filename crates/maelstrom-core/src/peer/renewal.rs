@@ -18,10 +18,11 @@ use std::mem;
 
 use super::{GIVE_UP_US, HELLO_US, PAST_MAX, Peer, Session};
 use crate::counters::Rejected;
-use crate::key::Token;
+use crate::key::{PeerKey, Token};
+use crate::keys::{FarKeys, Keys, Openers, Shown};
 use crate::outbox::Outbox;
 use crate::prefixes::PrefixTable;
-use crate::session::{Opener, Sealer};
+use crate::session::Sealer;
 use crate::wire::{Hello, SealedHeader};
 
 /// Age at which a session is renewed.
@@ -38,7 +39,9 @@ const EARLIER_US: u64 = 10_000_000;
 /// The next session, until the far gateway has taken over our next token.
 pub(super) struct Renewal {
     pub(super) token: Token,
-    opener: Opener,
+    /// Keys that we accept with this token.
+    pub(super) keys: Keys,
+    openers: Openers,
     /// Whether the far gateway starts a new stream.
     pub(super) restarts: bool,
     begun_us: u64,
@@ -47,7 +50,7 @@ pub(super) struct Renewal {
 impl Renewal {
     /// Whether the next session has this epoch.
     pub(super) fn has_epoch(&self, epoch: u32) -> bool {
-        self.opener.epoch() == epoch
+        self.openers.has_epoch(epoch)
     }
 
     /// Time between two Hellos.
@@ -59,20 +62,18 @@ impl Renewal {
 impl Session {
     /// Whether the session, or the one before it, has this epoch.
     pub(super) fn has_epoch(&self, epoch: u32) -> bool {
-        self.opener.epoch() == epoch || self.earlier.as_ref().is_some_and(|earlier| earlier.epoch() == epoch)
+        self.openers.has_epoch(epoch) || self.earlier.has_epoch(epoch)
     }
 
-    fn opener(&mut self, epoch: u32) -> &mut Opener {
-        match &mut self.earlier {
-            Some(earlier) if earlier.epoch() == epoch => earlier,
-            _ => &mut self.opener,
-        }
+    fn openers(&mut self, epoch: u32) -> &mut Openers {
+        if self.earlier.has_epoch(epoch) { &mut self.earlier } else { &mut self.openers }
     }
 
-    /// Replaces the keys of both directions.
-    fn change_keys(&mut self, now_us: u64, sealer: Sealer, opener: Opener) {
-        self.sealer = sealer;
-        self.earlier = Some(mem::replace(&mut self.opener, opener));
+    /// Replaces the keys of both directions: seals with `key`, as the holder of `own_token`.
+    fn change_keys(&mut self, now_us: u64, own_token: Token, key: PeerKey, openers: Openers) {
+        self.sealer = Sealer::new(&key, own_token, self.far_token);
+        self.key = key;
+        self.earlier = mem::replace(&mut self.openers, openers);
         self.begun_us = now_us;
     }
 }
@@ -86,12 +87,12 @@ impl Peer {
         datagram: &'d mut [u8],
     ) -> Result<&'d mut [u8], Rejected> {
         if let Some(renewal) = self.renewal.as_mut().filter(|renewal| renewal.has_epoch(header.epoch)) {
-            let body = renewal.opener.open(header, datagram)?;
+            let body = renewal.openers.open(header, datagram)?;
             self.adopt(now_us);
             return Ok(body);
         }
         let session = self.session.as_mut().ok_or(Rejected::UnknownEpoch)?;
-        session.opener(header.epoch).open(header, datagram)
+        session.openers(header.epoch).open(header, datagram)
     }
 
     /// Whether repairs are of no use because they are of a stream in which this gateway has not seen all
@@ -105,7 +106,7 @@ impl Peer {
         let Some(session) = &mut self.session else { return };
         let age_us = now_us.saturating_sub(session.begun_us);
         if age_us >= EARLIER_US {
-            session.earlier = None;
+            session.earlier = Openers::default();
         }
         let delay_us = if self.own_token.0 < session.far_token.0 { 0 } else { SECOND_US };
         let is_due =
@@ -116,25 +117,26 @@ impl Peer {
     }
 
     /// Draws the next token, and says Hello with it at once.
-    fn begin_renewal(&mut self, now_us: u64, restarts: bool, entropy: &mut impl FnMut(&mut [u8])) {
+    pub(super) fn begin_renewal(&mut self, now_us: u64, restarts: bool, entropy: &mut impl FnMut(&mut [u8])) {
         let Some(session) = &self.session else { return };
         let mut token = Token::UNKNOWN;
         entropy(&mut token.0);
-        let opener = Opener::new(&self.config.key, session.far_token, token);
-        self.renewal = Some(Renewal { token, opener, restarts, begun_us: now_us });
+        let keys = Keys::of(&self.config);
+        let openers = Openers::new(&keys, session.far_token, token);
+        self.renewal = Some(Renewal { token, keys, openers, restarts, begun_us: now_us });
         self.next_hello_us = now_us;
     }
 
     /// Uses the next token, which the far gateway has taken over.
     pub(super) fn adopt(&mut self, now_us: u64) {
         let (Some(renewal), Some(session)) = (self.renewal.take(), &mut self.session) else { return };
-        let sealer = Sealer::new(&self.config.key, renewal.token, session.far_token);
-        session.change_keys(now_us, sealer, renewal.opener);
+        let key = renewal.keys.best(&session.far_keys).unwrap_or_else(|| renewal.keys.fallback());
+        session.change_keys(now_us, renewal.token, key, renewal.openers);
         if renewal.restarts {
             // Its repairs are of the old stream.
-            session.earlier = None;
+            session.earlier = Openers::default();
         }
-        self.own_token = renewal.token;
+        (self.own_token, self.own_keys) = (renewal.token, renewal.keys);
         // Keys of earlier tokens of the peer with this token of ours have never been used.
         self.past.clear();
         self.renewals += 1;
@@ -145,7 +147,7 @@ impl Peer {
         &mut self,
         now_us: u64,
         hello: &Hello,
-        watched: PrefixTable<()>,
+        shown: Shown,
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
     ) {
@@ -154,12 +156,15 @@ impl Peer {
             return;
         }
         let Some(session) = &mut self.session else { return };
+        let far_keys = FarKeys::of(shown);
+        // Without a common key the earlier tokens stay in use until ours is drawn again.
+        let Some(key) = self.own_keys.best(&far_keys) else { return };
         let restarts_again = self.renewal.take().is_some_and(|ours| ours.restarts);
-        let key = &self.config.key;
         self.past.push(mem::replace(&mut session.far_token, hello.token));
-        let sealer = Sealer::new(key, self.own_token, hello.token);
-        session.change_keys(now_us, sealer, Opener::new(key, hello.token, self.own_token));
-        session.watched = watched;
+        session.far_keys = far_keys;
+        let openers = Openers::new(&self.own_keys, hello.token, self.own_token);
+        session.change_keys(now_us, self.own_token, key, openers);
+        session.watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
         session.listed.clone_from(&hello.watched);
         if hello.restarts {
             self.egress.restart();

@@ -3,12 +3,12 @@
 use crate::counters::Rejected;
 
 /// Version of the wire format, the high half of a datagram's first byte.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 /// Length of an AEAD tag in bytes.
 pub const TAG: usize = 16;
 /// Length of a sealed datagram's header in bytes: kind, time of sending (3), epoch (4), counter (4).
 pub const SEALED_HEADER: usize = 12;
-/// Length of a Hello's header in bytes: kind, reserved, nonce (12).
+/// Length of a Hello's header in bytes: kind, part of the key, nonce (12).
 pub const HELLO_HEADER: usize = 14;
 
 const KIND_HELLO: u8 = VERSION << 4 | 1;
@@ -17,8 +17,9 @@ const KIND_SEALED: u8 = VERSION << 4 | 2;
 /// The kind of a datagram by its outer header, before authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outer {
-    /// A [`Hello`](super::Hello) behind its header and nonce.
-    Hello,
+    /// A [`Hello`](super::Hello) behind its header and nonce, sealed with a key that plays this part for its
+    /// sender.
+    Hello(KeyPart),
     /// A body sealed under a session key.
     Sealed(SealedHeader),
 }
@@ -31,7 +32,9 @@ impl Outer {
     /// short.
     pub fn read(datagram: &[u8]) -> Result<Self, Rejected> {
         match datagram.first() {
-            Some(&KIND_HELLO) if datagram.len() >= HELLO_HEADER + TAG => Ok(Outer::Hello),
+            Some(&KIND_HELLO) if datagram.len() >= HELLO_HEADER + TAG => {
+                KeyPart::from_wire(datagram[1]).map(Outer::Hello).ok_or(Rejected::Malformed)
+            }
             Some(&KIND_SEALED) if datagram.len() > SEALED_HEADER + TAG => {
                 SealedHeader::read(datagram).map(Outer::Sealed).ok_or(Rejected::Malformed)
             }
@@ -42,6 +45,31 @@ impl Outer {
             }
             _ => Err(Rejected::Malformed),
         }
+    }
+}
+
+/// The part that the key of a Hello plays for its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPart {
+    /// The only key that the sender accepts.
+    Only,
+    /// The present one of two keys that the sender accepts.
+    Present,
+    /// The next one of two keys that the sender accepts.
+    Next,
+}
+
+impl KeyPart {
+    fn to_wire(self) -> u8 {
+        match self {
+            Self::Only => 0,
+            Self::Present => 1,
+            Self::Next => 2,
+        }
+    }
+
+    fn from_wire(byte: u8) -> Option<Self> {
+        [Self::Only, Self::Present, Self::Next].into_iter().find(|part| part.to_wire() == byte)
     }
 }
 
@@ -114,9 +142,9 @@ impl SendTime {
 }
 
 /// Writes a Hello's header with its random nonce.
-pub fn write_hello_header(to: &mut [u8], nonce: [u8; 12]) {
+pub fn write_hello_header(to: &mut [u8], part: KeyPart, nonce: [u8; 12]) {
     to[0] = KIND_HELLO;
-    to[1] = 0;
+    to[1] = part.to_wire();
     to[2..HELLO_HEADER].copy_from_slice(&nonce);
 }
 
@@ -170,6 +198,17 @@ impl BodyKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hello_states_the_part_of_its_key_and_nothing_else() {
+        let mut hello = [0; HELLO_HEADER + TAG];
+        for part in [KeyPart::Only, KeyPart::Present, KeyPart::Next] {
+            write_hello_header(&mut hello, part, [7; 12]);
+            assert_eq!(Outer::read(&hello), Ok(Outer::Hello(part)));
+        }
+        hello[1] = 3;
+        assert_eq!(Outer::read(&hello), Err(Rejected::Malformed));
+    }
 
     #[test]
     fn a_sealed_header_survives_the_wire_with_its_time() {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use foundation::bytes::{Reader, Writer};
 use ipnet::IpNet;
 
+use super::header::{HELLO_HEADER, TAG};
 use crate::counters::Rejected;
 use crate::key::{TOKEN_LEN, Token};
 
@@ -13,6 +14,12 @@ use crate::key::{TOKEN_LEN, Token};
 pub const NETWORKS_MAX: usize = 60;
 
 const NETWORK_LEN: usize = 18;
+
+/// Length of a Hello without networks in bytes.
+const FIXED_LEN: usize = 3 * TOKEN_LEN + 2;
+
+/// Length of the longest datagram with a Hello in bytes, without IP and UDP headers.
+pub const HELLO_MAX: usize = HELLO_HEADER + FIXED_LEN + NETWORKS_MAX * NETWORK_LEN + TAG;
 
 /// The body of a Hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +42,7 @@ pub struct Hello {
 impl Hello {
     /// Length on the wire in bytes.
     pub fn wire_len(&self) -> usize {
-        3 * TOKEN_LEN + 2 + self.watched.len() * NETWORK_LEN
+        FIXED_LEN + self.watched.len() * NETWORK_LEN
     }
 
     /// Writes the body into `to`, which is [`Hello::wire_len`] bytes.

@@ -13,9 +13,10 @@ mod share;
 
 pub use half::{Half, write_half_header};
 pub use header::{
-    BodyKind, HELLO_HEADER, Outer, SEALED_HEADER, SealedHeader, SendTime, TAG, VERSION, write_hello_header,
+    BodyKind, HELLO_HEADER, KeyPart, Outer, SEALED_HEADER, SealedHeader, SendTime, TAG, VERSION,
+    write_hello_header,
 };
-pub use hello::{Hello, NETWORKS_MAX};
+pub use hello::{HELLO_MAX, Hello, NETWORKS_MAX};
 pub use layout::{EXCEPTIONS_BUDGET, Entry, NAMES_APART_MAX, TERMS_MAX, WINDOW_MAX};
 pub use recipe::{Recipe, repair_overhead};
 pub use repair::{RecipeView, Sum};

@@ -27,7 +27,7 @@ fn an_ingress_survives_a_peer_that_lies() {
 /// Returns the kind of a datagram or body; `None` if no reader takes it.
 fn kind(data: &[u8]) -> Option<&'static str> {
     match Outer::read(data) {
-        Ok(Outer::Hello) => return Some("outer_hello"),
+        Ok(Outer::Hello(_)) => return Some("outer_hello"),
         Ok(Outer::Sealed(_)) => return Some("outer_sealed"),
         Err(_) => {}
     }

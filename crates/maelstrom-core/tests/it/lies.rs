@@ -8,7 +8,7 @@ use maelstrom_core::identity::Identity;
 use maelstrom_core::packet::{MutableFields, Packet};
 use maelstrom_core::session::HelloKey;
 use maelstrom_core::symbol::Symbol;
-use maelstrom_core::wire::{HELLO_HEADER, Hello, LossReport, Outer, TAG, write_hello_header};
+use maelstrom_core::wire::{HELLO_HEADER, Hello, KeyPart, LossReport, Outer, TAG, write_hello_header};
 use maelstrom_core::{Config, PeerKey, Schedule};
 use testkit::packet::udp4;
 
@@ -73,7 +73,7 @@ fn nothing_from_a_network_that_is_not_the_peers_is_injected() {
     let mut pair = Pair::new([A, B].map(|side| Config { schedule: schedule.clone(), ..trusting(side) }));
     let (key, mut count) = (HelloKey::new(&PeerKey::new([5; 32])), 0_u32);
     pair.alter = Box::new(move |side, datagram| {
-        if side == A || !matches!(Outer::read(datagram), Ok(Outer::Hello)) {
+        if side == A || !matches!(Outer::read(datagram), Ok(Outer::Hello(_))) {
             return;
         }
         let mut sealed = datagram.clone();
@@ -83,7 +83,7 @@ fn nothing_from_a_network_that_is_not_the_peers_is_injected() {
         count += 1;
         let mut nonce = [0; 12];
         nonce[..4].copy_from_slice(&count.to_be_bytes());
-        write_hello_header(datagram, nonce);
+        write_hello_header(datagram, KeyPart::Only, nonce);
         let end = datagram.len() - TAG;
         hello.write(&mut datagram[HELLO_HEADER..end]);
         key.seal(datagram);
@@ -110,8 +110,9 @@ fn nothing_from_a_network_that_is_not_the_peers_is_injected() {
 }
 
 /// A layered repair of one packet, whose name is off by `name_off` and whose time to live is `ttl`.
-fn repair_of_one(seq: u32, packet: &[u8], name_off: u32, ttl: u8) -> Vec<u8> {
-    let identity = Identity::new(&PeerKey::new([5; 32])).with_name_bits(2);
+fn repair_of_one(liar: &Liar, seq: u32, packet: &[u8], name_off: u32, ttl: u8) -> Vec<u8> {
+    let mut identity = Identity::new(&PeerKey::new([5; 32])).with_name_bits(2);
+    identity.begin_session(liar.tokens[0], liar.tokens[1]);
     let packet = Packet::new_checked(packet).unwrap();
     let (hash, fields) = (identity.hash(&packet), packet.mutable_fields());
     let name = (identity.name(hash).0 + name_off) % 4;
@@ -128,12 +129,14 @@ fn a_repair_whose_names_do_not_fit_its_sum_injects_nothing() {
     let MutableFields { ttl, .. } = Packet::new_checked(&packet(0)).unwrap().mutable_fields();
     for n in 0..6 {
         liar.deliver(&packet(n));
-        liar.say(&repair_of_one(n, &packet(n), 0, ttl));
+        let repair = repair_of_one(&liar, n, &packet(n), 0, ttl);
+        liar.say(&repair);
         liar.wait(1);
     }
     let injected = |liar: &Liar| liar.gateway().peers().next().unwrap().ingress.recovered_packets;
     for (n, name_off, ttl, expected) in [(6, 1, ttl, 0), (7, 0, ttl - 1, 0), (8, 0, ttl, 1)] {
-        liar.say(&repair_of_one(n, &packet(n), name_off, ttl));
+        let repair = repair_of_one(&liar, n, &packet(n), name_off, ttl);
+        liar.say(&repair);
         liar.wait(1);
         assert_eq!(injected(&liar), expected, "packet {n}");
     }

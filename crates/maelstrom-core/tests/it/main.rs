@@ -20,6 +20,7 @@ mod forecasts;
 mod fragments;
 mod full_link;
 mod fuzz;
+mod keys;
 mod late;
 mod lies;
 mod lifetime;

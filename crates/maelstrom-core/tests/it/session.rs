@@ -193,7 +193,7 @@ fn a_hello_of_an_earlier_start_that_echoes_us_never_brings_its_key_back() {
     let mut out = pair.gateways[A].outbox();
     pair.gateways[A].handle_timeout(pair.now_us + 2_000_000, &mut out);
     let hellos: Vec<_> = out.datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
-    let hello = hellos.iter().find(|datagram| datagram[0] == 0x51).expect("a Hello every second");
+    let hello = hellos.iter().find(|datagram| datagram[0] == 0x61).expect("a Hello every second");
     pair.gateways[A] = Gateway::new(config(A), [81; 32]).unwrap();
     pair.advance(2_000_000);
     let sessions = pair.status(B, |peer| peer.sessions);
@@ -211,7 +211,7 @@ fn our_own_hello_sent_back_to_us_changes_nothing() {
         pair.advance(1_100_000);
         pair.gateways[A].handle_timeout(pair.now_us + 1_100_000, &mut out);
         let reflected: Vec<_> = out.datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
-        for datagram in reflected.iter().filter(|datagram| datagram[0] == 0x51) {
+        for datagram in reflected.iter().filter(|datagram| datagram[0] == 0x61) {
             pair.inject(A, datagram);
         }
     }

@@ -267,7 +267,7 @@ fn packets_that_repairs_overtake_are_not_injected() {
 
 #[test]
 fn a_wrong_recovery_is_never_injected_even_if_names_collide() {
-    for bits in [3, 6, 10] {
+    for bits in [3, 6, 10, 16] {
         let weak = |side| Config { name_bits: bits, ..sliding(side, "3/8", 160, 15) };
         let mut pair = Pair::up([weak(A), weak(B)]);
         let sent: HashSet<_> = (0..4_000u32).map(|n| udp(A, n as u16, &payload(n))).collect();
@@ -275,7 +275,8 @@ fn a_wrong_recovery_is_never_injected_even_if_names_collide() {
         assert!(pair.recovered[B].iter().all(|packet| sent.contains(packet)), "names of {bits} bits");
         let distinct: HashSet<_> = pair.recovered[B].iter().collect();
         assert_eq!(distinct.len(), pair.recovered[B].len(), "a packet injected twice");
-        if bits >= 10 {
+        // With shorter names, chance may bind a packet that arrived to the place of another.
+        if bits >= 16 {
             let lost: HashSet<_> = lost.iter().collect();
             assert!(distinct.is_subset(&lost), "a packet injected that was never lost");
         }

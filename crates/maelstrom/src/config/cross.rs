@@ -203,17 +203,32 @@ fn peers_differ(peers: &[PeerDraft], findings: &mut Findings) {
                     .help("give each peer a name of its own, or none"),
             );
         }
-        if let Some(key) = &peer.key
-            && let Some(twin) = earlier().filter_map(|p| p.key.as_ref()).find(|k| k.value == key.value)
-        {
-            findings.add(
-                Diagnostic::error("shared-key", "two peers share a key")
-                    .at(key.span.clone())
-                    .related(twin.span.clone(), "the other one is here")
-                    .note("with a shared key, one peer could send repairs in the name of the other")
-                    .help("make a key for each pair of gateways: undrop gateway genkey --out FILE"),
-            );
-        }
+        keys_differ(peer, &peers[..index], findings);
+    }
+}
+
+fn keys_differ(peer: &PeerDraft, earlier: &[PeerDraft], findings: &mut Findings) {
+    let keys = |peer: &'_ PeerDraft| [peer.key.clone(), peer.next_key.clone()].into_iter().flatten();
+    if let (Some(key), Some(next)) = (&peer.key, &peer.next_key)
+        && key.value == next.value
+    {
+        findings.add(
+            Diagnostic::error("same-key", "`key_file` and `next_key_file` have the same key")
+                .at(next.span.clone())
+                .related(key.span.clone(), "`key_file` is here")
+                .expected("a new key in `next_key_file`")
+                .help("leave `next_key_file` out if the change of the key is over at both ends"),
+        );
+    }
+    for key in keys(peer) {
+        let Some(twin) = earlier.iter().flat_map(keys).find(|twin| twin.value == key.value) else { continue };
+        findings.add(
+            Diagnostic::error("shared-key", "two peers share a key")
+                .at(key.span)
+                .related(twin.span, "the other one is here")
+                .note("with a shared key, one peer could send repairs in the name of the other")
+                .help("make a key for each pair of gateways: undrop gateway genkey --out FILE"),
+        );
     }
 }
 

@@ -100,13 +100,15 @@ impl ClassDraft {
     }
 }
 
-/// One `[[peer]]`, with the key from its key file, and with the correct ones of its networks.
+/// One `[[peer]]`, with the keys from its key files, and with the correct ones of its networks.
 #[derive(Clone, Debug)]
 pub(super) struct PeerDraft {
     pub(super) name: Option<Setting<Option<String>>>,
     pub(super) address: Option<Setting<SocketAddr>>,
     pub(super) networks: Vec<Setting<IpNet>>,
     pub(super) key: Option<Setting<PeerKey>>,
+    /// `None` also if the file names none.
+    pub(super) next_key: Option<Setting<PeerKey>>,
     pub(super) path: Option<Setting<PathChoice>>,
 }
 
@@ -131,6 +133,7 @@ impl PeerDraft {
             address: self.address.expect(GAP).value,
             networks: self.networks.into_iter().map(|network| network.value).collect(),
             key: self.key.expect(GAP).value,
+            next_key: self.next_key.map(|key| key.value),
             path: self.path.expect(GAP).value,
         }
     }

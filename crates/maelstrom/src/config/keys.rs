@@ -418,6 +418,13 @@ diagnostics::settings! {
             default: Fallback::Required,
             example: "key_file = \"peer.key\"",
         }
+        /// File with a second secret that is accepted too, while the key is being changed. It is used as soon
+        /// as the peer accepts it as well; it can then take the place of `key_file` at both ends.
+        next_key_file: Option<PathBuf> {
+            form: Optional(Text::new("the path of a key file", values::file_path)),
+            default: Fallback::Absent("one key"),
+            example: "next_key_file = \"peer-next.key\"",
+        }
         /// With `checked`, missing packets are recovered only while nothing suggests that they took another
         /// path or were rewritten. With `trusted` they always are. Choose `trusted` only if the link is known
         /// to lose packets but no repairs, and never where packets can take another path: they would be

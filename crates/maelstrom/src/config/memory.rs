@@ -202,6 +202,7 @@ mod tests {
             address: "10.81.9.2:4700".parse().unwrap(),
             networks: vec!["10.81.2.0/24".parse().unwrap()],
             key: PeerKey::new([7; 32]),
+            next_key: None,
             trusts_path: false,
         };
         Config {

@@ -84,41 +84,48 @@ struct KeyFiles<'a> {
 }
 
 impl KeyFiles<'_> {
-    /// Completes a peer by the key from its key file; `title` is that of its section.
+    /// Completes a peer by the keys from its key files; `title` is that of its section.
     fn complete(&mut self, title: &str, peer: PeerKeysDraft) -> PeerDraft {
-        let key = peer.key_file.and_then(|file| {
-            let path = self.source.resolve(&file.value);
-            match (self.read)(&path) {
-                Ok(key) => Some(Setting { value: key, span: file.span }),
-                Err(error) => {
-                    let fault = key_fault(&path, &error).seen(quoted(&file.value.to_string_lossy()));
-                    self.findings.add(PeerKeys::key("key_file").diagnose(title, file.span, fault));
-                    None
-                }
-            }
+        let key = peer.key_file.and_then(|file| self.key_of(title, "key_file", file));
+        let next_key = peer.next_key_file.and_then(|file| {
+            let file = Setting { value: file.value?, span: file.span };
+            self.key_of(title, "next_key_file", file)
         });
         let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
-        PeerDraft { name: peer.name, address: peer.address, networks, key, path: peer.path }
+        PeerDraft { name: peer.name, address: peer.address, networks, key, next_key, path: peer.path }
+    }
+
+    /// The key in the file that the setting `name` names.
+    fn key_of(&mut self, title: &str, name: &str, file: Setting<PathBuf>) -> Option<Setting<PeerKey>> {
+        let path = self.source.resolve(&file.value);
+        match (self.read)(&path) {
+            Ok(key) => Some(Setting { value: key, span: file.span }),
+            Err(error) => {
+                let fault = key_fault(&path, &error).seen(quoted(&file.value.to_string_lossy()));
+                self.findings.add(PeerKeys::key(name).diagnose(title, file.span, fault));
+                None
+            }
+        }
     }
 }
 
+/// No remedy is to make a key: a gateway with another key than its peer protects nothing.
 fn key_fault(path: &Path, error: &KeyError) -> Fault {
     let shown = shell_word(path);
     let help = match error {
         KeyError::Unreadable(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             format!("chgrp {{group of this process}} {shown} && chmod 640 {shown}, as root")
         }
-        KeyError::Unreadable(_) => {
-            format!("make a key with `undrop gateway genkey --out {shown}`, and copy it to the peer")
+        KeyError::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!(
+                "correct the path, or copy the key file of this pair of gateways from the other one to {shown}"
+            )
         }
+        KeyError::Unreadable(_) => format!("let this process read {shown}"),
         KeyError::Mode { .. } => format!("chmod 600 {shown}"),
         KeyError::Owner { .. } => format!("chown root {shown}"),
         KeyError::Link => "name the file that the link leads to".to_owned(),
-        _ => {
-            format!(
-                "make a new key with `undrop gateway genkey --out FILE`, the same for both gateways ({shown})"
-            )
-        }
+        _ => format!("copy the key file of this pair of gateways from the other one to {shown} again"),
     };
     Fault::new("key-file", format!("names a file without a usable key: {error}")).help(help)
 }

@@ -151,6 +151,8 @@ pub struct Peer {
     pub networks: Vec<IpNet>,
     /// The key that this pair of gateways shares.
     pub key: PeerKey,
+    /// A further key that is accepted, while the key is being changed.
+    pub next_key: Option<PeerKey>,
     /// Whether missing packets may have taken another path.
     pub path: PathChoice,
 }

@@ -264,6 +264,7 @@ mod tests {
             up: true,
             trouble: None,
             wrong_key: 0,
+            keys: Default::default(),
             rtt_us: None,
             last_heard_ms: Some(0),
             sessions: 1,

@@ -147,6 +147,7 @@ mod tests {
             up: true,
             trouble: None,
             wrong_key: 0,
+            keys: Default::default(),
             rtt_us: None,
             last_heard_ms: None,
             sessions: 1,

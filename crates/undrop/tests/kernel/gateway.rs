@@ -163,7 +163,7 @@ fn noise_on_the_repair_port_is_counted_and_injects_nothing() {
     sites.a.gateway.run(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         for round in 0..3_000u32 {
-            let kind = [0x51, 0x52, 0x00, 0xff][round as usize % 4];
+            let kind = [0x61, 0x62, 0x00, 0xff][round as usize % 4];
             let noise = iter::once(kind).chain((0..round % 200).map(|at| (at * 31 + round) as u8));
             socket.send_to(&noise.collect::<Vec<u8>>(), target).unwrap();
             if round % 50 == 0 {

@@ -10,6 +10,7 @@ mod forecasts;
 mod gateway;
 mod health;
 mod interfaces;
+mod keys;
 mod log_outlets;
 mod managed_mtu;
 mod multicast;

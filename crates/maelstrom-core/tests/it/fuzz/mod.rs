@@ -8,8 +8,8 @@ use maelstrom_core::forecast::{Fit, Forecast, Tail};
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
-    Announcement, BodyKind, Echo, HELLO_HEADER, Half, Hello, LossReport, NAMES_APART_MAX, Outer, RecipeView,
-    Report, Request, SEALED_HEADER, SendTime, TAG, TERMS_MAX, WINDOW_MAX, write_hello_header,
+    Announcement, BodyKind, Echo, HELLO_HEADER, Half, Hello, KeyPart, LossReport, NAMES_APART_MAX, Outer,
+    RecipeView, Report, Request, SEALED_HEADER, SendTime, TAG, TERMS_MAX, WINDOW_MAX, write_hello_header,
 };
 use maelstrom_core::{Config, EgressCounts, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq, Token};
 
@@ -88,6 +88,8 @@ pub struct Liar {
     gateway: Gateway,
     out: Outbox,
     sealer: Sealer,
+    /// Tokens of the liar and of the gateway.
+    pub tokens: [Token; 2],
     now_us: u64,
 }
 
@@ -120,6 +122,7 @@ impl Liar {
                 address: LIAR,
                 networks: vec![network],
                 key: key.clone(),
+                next_key: None,
                 trusts_path: false,
             }],
         };
@@ -138,13 +141,14 @@ impl Liar {
             watched: vec![network, "10.81.1.0/24".parse().expect("a network")],
         };
         let mut datagram = vec![0; HELLO_HEADER + hello.wire_len() + TAG];
-        write_hello_header(&mut datagram, [7; 12]);
+        write_hello_header(&mut datagram, KeyPart::Only, [7; 12]);
         let end = datagram.len() - TAG;
         hello.write(&mut datagram[HELLO_HEADER..end]);
         hello_key.seal(&mut datagram);
         out.datagrams.clear();
         gateway.handle_datagram(2, LIAR, &mut datagram, &mut out);
-        let mut liar = Self { gateway, out, sealer: Sealer::new(&key, ours, theirs), now_us: 3 };
+        let sealer = Sealer::new(&key, ours, theirs);
+        let mut liar = Self { gateway, out, sealer, tokens: [ours, theirs], now_us: 3 };
         let mut report = [0; Report::LEN];
         Report { silence_ms: Some(0), ..Report::default() }.write(&mut report);
         liar.say(&report);

@@ -37,6 +37,7 @@ pub fn config(side: usize) -> Config {
             address: address(1 - side),
             networks: vec![format!("10.81.{}.0/24", 2 - side).parse().unwrap()],
             key: PeerKey::new([5; 32]),
+            next_key: None,
             trusts_path: false,
         }],
     }

@@ -293,6 +293,37 @@ fn two_peers_have_no_address_network_name_or_key_in_common() {
 }
 
 #[test]
+fn a_second_key_is_another_one_and_no_other_peer_has_it() {
+    let next = "key_file = \"peer.key\"\nnext_key_file = \"next.key\"";
+    let keys = |text: &str| configuration(text).peers.remove(0);
+    assert_eq!(keys(GOOD).next_key, None);
+    let both = keys(&GOOD.replace("key_file = \"peer.key\"", next));
+    assert!(both.next_key.is_some_and(|key| key != both.key));
+    let same = finding("key_file = \"peer.key\"", &next.replace("next.key", "peer.key"));
+    assert_eq!(same.code, "same-key");
+    let with_next = GOOD.replace("key_file = \"peer.key\"", next);
+    for (key, next_key) in [("next.key", "b"), ("b", "next.key"), ("b", "peer.key")] {
+        let other = "\n[[peer]]\naddress = \"10.81.9.3:4700\"\nnetworks = [\"10.81.3.0/24\"]\n";
+        let files = format!("key_file = \"{key}\"\nnext_key_file = \"{next_key}\"\n");
+        let report = examined(&[&with_next, other, &files].concat()).1;
+        let codes: Vec<_> = report.diagnostics().iter().map(|finding| finding.code).collect();
+        assert_eq!(codes, ["shared-key"], "{report}");
+    }
+}
+
+/// A gateway with a new key of its own would protect nothing.
+#[test]
+fn no_remedy_for_a_key_file_is_to_make_a_key() {
+    for file in ["absent.key", "open.key", "short.key"] {
+        for setting in ["key_file = \"{}\"", "key_file = \"peer.key\"\nnext_key_file = \"{}\""] {
+            let wrong = finding("key_file = \"peer.key\"", &setting.replace("{}", file));
+            assert_eq!((wrong.code, wrong.seen), ("key-file", Some(format!("\"{file}\""))));
+            assert!(!wrong.help.is_empty() && !wrong.help.concat().contains("genkey"), "{:?}", wrong.help);
+        }
+    }
+}
+
+#[test]
 fn a_gateway_is_outside_the_networks_that_it_protects() {
     assert_eq!(code_of("10.81.2.0/24", "10.81.9.2/32"), "peer-inside-network");
     assert_eq!(code_of("10.81.2.0/24", "10.81.9.1/32"), "listen-inside-network");

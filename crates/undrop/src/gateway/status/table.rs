@@ -69,6 +69,9 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     for (title, cause) in causes(peer) {
         row(text, title, &format!("{}: {}", cause.cause, cause.remedy));
     }
+    if let Some(remedy) = &peer.keys.remedy {
+        row(text, "keys", &format!("{}. Next step: {remedy}", peer.keys.text));
+    }
     row(text, "networks", &networks.join(", "));
     peer.differences.iter().for_each(|difference| row(text, "DIFFERENCE", difference));
     row(text, "sent", &format!("{} packets, {}", number(egress.source_packets), bytes(egress.source_bytes)));
@@ -414,6 +417,7 @@ mod tests {
             up: true,
             trouble: None,
             wrong_key: 0,
+            keys: Default::default(),
             rtt_us: Some(100_240),
             last_heard_ms: Some(120),
             sessions: 2,
@@ -502,6 +506,16 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
         let expected = "all recovered, +3.5 ms\n  TROUBLE           no datagram arrives: do this\n  \
                         PATH FROM THERE   packets are rewritten: do this\n  networks";
         assert!(shown.contains(expected), "{shown}");
+    }
+
+    #[test]
+    fn a_change_of_the_key_is_shown_with_its_next_step() {
+        let mut status = status();
+        assert!(!render(&status).contains("\n  keys "));
+        let keys = &mut status.peers[0].keys;
+        (keys.text, keys.remedy) = ("the next key waits".to_owned(), Some("do this".to_owned()));
+        let shown = render(&status);
+        assert!(shown.contains("\n  keys              the next key waits. Next step: do this\n"), "{shown}");
     }
 
     #[test]
