@@ -102,7 +102,9 @@ mod tests {
     fn completions_know_each_option() {
         for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
             let text = String::from_utf8(completion(shell)).unwrap();
-            for (name, options) in commands() {
+            // For fish, `clap_complete` writes the options of two levels of subcommands.
+            let is_known = |name: &str| shell != Shell::Fish || name.matches('-').count() <= 2;
+            for (name, options) in commands().into_iter().filter(|(name, _)| is_known(name)) {
                 for option in options {
                     assert!(text.contains(&option), "{shell}: {name} --{option}");
                 }

@@ -4,8 +4,10 @@ mod check;
 mod config;
 mod doctor;
 mod genkey;
+mod ip_group;
 mod isolation;
 mod metrics;
+mod moldudp64;
 mod node;
 mod recv;
 mod relay;
@@ -27,7 +29,8 @@ Examples:
   undrop multicast check --config node.toml             find every mistake in a configuration
   undrop multicast recv prices/AAPL --interface eth0    receive; the first node needs no seed address
   undrop multicast send prices/AAPL --interface eth0 --seed 10.0.0.7:7900
-  undrop multicast relay 239.1.1.1:5000 --interface eth0 --seed 10.0.0.7:7900    carry what other programs send";
+  undrop multicast relay 239.1.1.1:5000 --interface eth0 --seed 10.0.0.7:7900    carry what other programs send
+  undrop multicast moldudp64 in 233.54.12.111:26477 --group itch --local eth1 --interface eth0    carry a feed";
 
 /// The subcommands of `undrop multicast`.
 #[derive(Debug, clap::Subcommand)]
@@ -36,6 +39,9 @@ pub(crate) enum Command {
     Send(send::Args),
     Recv(recv::Args),
     Relay(relay::Args),
+    /// Bridges for feeds in NASDAQ's MoldUDP64.
+    #[command(subcommand)]
+    Moldudp64(moldudp64::Command),
     Request(request::Args),
     Reply(reply::Args),
     Status(status::Args),
@@ -54,6 +60,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Send(args) => send::run(args),
         Command::Recv(args) => recv::run(args),
         Command::Relay(args) => relay::run(args),
+        Command::Moldudp64(command) => moldudp64::run(command),
         Command::Request(args) => request::run(args),
         Command::Reply(args) => reply::run(args),
         Command::Status(args) => status::run(args),

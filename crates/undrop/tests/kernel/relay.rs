@@ -3,71 +3,42 @@
 #![allow(missing_docs)]
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use loss::LossModel;
 use netlab::bridge::{BridgeLan, BridgeLanConfig, HOST};
 use netlab::{DropFilter, Dropper, Namespace};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{
     AddressFamily, IpMembershipRequest, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket, sockopt,
 };
-use nix::unistd::Pid;
 use serde_json::Value;
 use testkit::wait_until;
 
+use crate::node::NodeProcess;
 use crate::pair::PROGRAM;
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 1, 1, 1), 5000);
 
-/// A relay on a host. It is killed when the test ends, also if it fails.
-struct Relay {
-    child: Child,
-    address: String,
-    /// Kept open, so that the relay can write to it.
-    said: BufReader<ChildStderr>,
-}
+/// A relay on a host.
+struct Relay(NodeProcess);
 
 impl Relay {
     fn start(host: &Namespace, seed: Option<&str>, args: &[&str]) -> Self {
-        let mut command = Command::new(PROGRAM);
-        command.args(["multicast", "relay", &GROUP.to_string(), "--interface", HOST, "--json"]).args(args);
-        command.args(seed.map_or(vec![], |seed| vec!["--seed", seed]));
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = host.run(|| command.spawn()).unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        let address = loop {
-            line.clear();
-            assert!(said.read_line(&mut line).unwrap() > 0, "the relay has ended");
-            if let Some(rest) = line.strip_prefix("node ") {
-                let address = rest.split(" at ").nth(1).and_then(|rest| rest.split(',').next());
-                break address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
-            }
-        };
-        Self { child, address, said }
+        let group = GROUP.to_string();
+        let own = ["relay", &group, "--interface", HOST, "--json"];
+        Self(NodeProcess::start(host, &[&own, args].concat(), seed))
     }
 
     /// Ends the relay. Returns its report.
-    fn stop(mut self) -> Value {
-        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
-        let mut text = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-        let mut said = String::new();
-        self.said.read_to_string(&mut said).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{said}\n{text}");
+    fn stop(self) -> Value {
+        let (code, text, said) = self.0.stop();
+        assert_eq!(code, Some(0), "{said}\n{text}");
         serde_json::from_str(text.lines().last().unwrap()).unwrap()
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -141,7 +112,7 @@ impl Site {
             .collect();
         let mut relays: Vec<Relay> = Vec::new();
         for (at, control) in controls.iter().enumerate() {
-            let seed = relays.first().map(|first| first.address.clone());
+            let seed = relays.first().map(|first| first.0.address.clone());
             let args = [args, &["--control", control]].concat();
             relays.push(Relay::start(lan.host(at), seed.as_deref(), &args));
         }

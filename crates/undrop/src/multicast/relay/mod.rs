@@ -39,6 +39,7 @@ use self::counts::{Counts, RelayStatus};
 use self::hand_out::Mouth;
 use self::hear::{Ear, now};
 use self::memory::{Memory, Way};
+use super::ip_group::{check_ip_groups, ip_group};
 use super::isolation::isolation;
 use super::node::{NodeArgs, seconds};
 use super::settings;
@@ -70,7 +71,7 @@ a group at an interface.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The groups, each as ADDRESS:PORT
-    #[arg(required = true, value_name = "GROUP", value_parser = group)]
+    #[arg(required = true, value_name = "GROUP", value_parser = ip_group)]
     groups: Vec<SocketAddr>,
     /// Interface at which programs are heard, and datagrams are handed out; may be repeated
     #[arg(long, value_name = "NAME", default_value = "lo")]
@@ -163,7 +164,7 @@ impl Shared {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
-    check_groups(args)?;
+    check_ip_groups(&args.groups, &args.node)?;
     let node = args.node.start()?;
     let group = |&address: &SocketAddr| Group {
         address,
@@ -319,30 +320,6 @@ impl Relay<'_> {
     }
 }
 
-/// Checks that the groups are none of those by which Ricochet itself sends.
-fn check_groups(args: &Args) -> anyhow::Result<()> {
-    let config = args.node.config()?;
-    let own: Vec<SocketAddr> = config.group_addresses().collect();
-    match args.groups.iter().find(|group| own.contains(group)) {
-        None => Ok(()),
-        Some(group) => {
-            Err(anyhow!("expected a group of other programs, saw {group}, which Ricochet uses itself"))
-                .advise("set `node.groups_base` or `node.group_port` to others on all nodes")
-        }
-    }
-}
-
-/// Parses a multicast address with a port.
-fn group(text: &str) -> Result<SocketAddr, String> {
-    let wrong = || {
-        format!(
-            "expected a multicast address and a port, such as 239.1.1.1:5000 or [ff15::1]:5000, saw {text:?}"
-        )
-    };
-    let address: SocketAddr = text.parse().map_err(|_| wrong())?;
-    if address.ip().is_multicast() && address.port() > 0 { Ok(address) } else { Err(wrong()) }
-}
-
 /// Parses a time to live.
 fn ttl(text: &str) -> Result<Ttl, String> {
     match text {
@@ -354,16 +331,6 @@ fn ttl(text: &str) -> Result<Ttl, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn groups_are_multicast_addresses_with_ports() {
-        for good in ["239.1.1.1:5000", "224.0.1.1:1", "[ff15::1]:5000"] {
-            assert!(group(good).is_ok(), "{good}");
-        }
-        for bad in ["239.1.1.1", "10.0.0.1:5000", "239.1.1.1:0", "ff15::1:5000x", "", "239.1.1.1:65536"] {
-            assert!(group(bad).unwrap_err().starts_with("expected a multicast address"), "{bad}");
-        }
-    }
 
     #[test]
     fn times_to_live_are_numbers_or_kept() {

@@ -1,0 +1,58 @@
+//! A node on a host: a subcommand of `undrop multicast` that says its address when it runs.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+
+use netlab::Namespace;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::pair::PROGRAM;
+
+/// The process of a node. It is killed when the test ends, also if it fails.
+pub(crate) struct NodeProcess {
+    child: Child,
+    pub(crate) address: String,
+    out: ChildStdout,
+    /// Kept open, so that the node can write to it.
+    said: BufReader<ChildStderr>,
+}
+
+impl NodeProcess {
+    /// Starts a subcommand, and waits until it says its address. With a seed address, it joins a cluster.
+    pub(crate) fn start(host: &Namespace, args: &[&str], seed: Option<&str>) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.arg("multicast").args(args).args(seed.map_or(vec![], |seed| vec!["--seed", seed]));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = host.run(|| command.spawn()).unwrap();
+        let out = child.stdout.take().unwrap();
+        let said = BufReader::new(child.stderr.take().unwrap());
+        let mut node = Self { child, address: String::new(), out, said };
+        let mut all = String::new();
+        while node.address.is_empty() {
+            let mut line = String::new();
+            assert!(node.said.read_line(&mut line).unwrap() > 0, "{args:?} has ended: {all}");
+            all += &line;
+            if let Some((_, rest)) = line.strip_prefix("node ").and_then(|rest| rest.split_once(" at ")) {
+                node.address = rest.split([',', '\n']).next().unwrap().to_owned();
+            }
+        }
+        node
+    }
+
+    /// Ends the process. Returns its exit code, its output, and what it has said since it started.
+    pub(crate) fn stop(mut self) -> (Option<i32>, String, String) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        let (mut out, mut said) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).unwrap();
+        self.said.read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), out, said)
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

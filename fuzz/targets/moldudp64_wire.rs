@@ -1,0 +1,16 @@
+//! Whatever is read as a packet of MoldUDP64, or as a request.
+#![no_main]
+#![allow(dead_code, reason = "the target reads")]
+
+#[path = "../../crates/undrop/src/multicast/moldudp64/fuzzed.rs"]
+mod fuzzed;
+#[path = "../../crates/undrop/src/multicast/moldudp64/packet.rs"]
+mod packet;
+#[path = "../../crates/undrop/src/multicast/moldudp64/reader.rs"]
+mod reader;
+#[path = "../../crates/undrop/src/multicast/moldudp64/sequence.rs"]
+mod sequence;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    fuzzed::wire(data);
+});
