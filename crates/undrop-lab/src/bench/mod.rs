@@ -13,6 +13,7 @@ mod overload;
 mod packet_cost;
 mod page;
 mod rig;
+mod scrape;
 mod soak;
 mod speed;
 mod stall;
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Ricochet(multicast::ricochet::Part),
     /// Processor time per packet by packet rate, with ticks and without.
     PacketCost(packet_cost::Plan),
+    /// Processor time of scrapes of a gateway's metrics.
+    Scrape(scrape::Plan),
     /// TCP goodput and loss of small packets at more load than gateways can code.
     Overload(overload::Plan),
     /// Shares of protected and bare flows on one bottleneck, with and without gateways.
@@ -98,6 +101,7 @@ pub(crate) fn run(
         Command::Udp(plan) => udp::run(&program()?, plan),
         Command::Speed(plan) => speed::run(&program()?, plan),
         Command::PacketCost(plan) => packet_cost::run(&program()?, plan),
+        Command::Scrape(plan) => scrape::run(&program()?, plan),
         Command::Overload(plan) => overload::run(&program()?, plan),
         Command::Fairness(plan) => fairness::run(&program()?, plan),
         Command::Stall(plan) => stall::run(&program()?, plan),
