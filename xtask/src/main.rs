@@ -16,6 +16,7 @@ mod tally;
 mod transcript;
 mod verdict;
 mod wings;
+mod wire;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ Usage: cargo xtask TASK
                 without a name, all steps; `assure mutants -- ARGS` passes arguments on to cargo-mutants
   style         the style rules alone; --record makes the present counts of writing habits the new limits
   schema        the JSON Schema files in docs/schema; --write writes them from the types in the source
+  wire          the tables of docs/wire.md and the dissector ops/undrop.lua; --write writes both from docs/wire.toml
   python        the tests of the Python module alone
   c             the tests of the C library alone: examples in C, C++ and Go
   dist          a release in target/dist: static programs, packages, an image, a bill of materials, checksums; --target TRIPLE
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         "style" => flag(&rest, "--record").and_then(style::run).map(code),
         "assure" => assure::run(&rest).map(code),
         "schema" => flag(&rest, "--write").and_then(schema::run).map(code),
+        "wire" => flag(&rest, "--write").and_then(wire::run).map(code),
         "python" => none(&rest).and_then(|()| alone(python::test)).map(code),
         "c" => none(&rest).and_then(|()| alone(native::test)).map(code),
         "dist" => dist::run(&rest).map(code),

@@ -77,6 +77,8 @@ mod transmitter;
 pub mod view;
 mod wake;
 mod watch;
+#[cfg(test)]
+mod wireshark;
 
 pub use builder::Builder;
 pub use config::{

@@ -17,6 +17,7 @@ use crate::gossip::Gossiping;
 use crate::ledger::{Ledger, Outgoing};
 use crate::ordered::Ordered;
 use crate::outbox::{Outbox, Report};
+use crate::record::{Record, Recorded};
 
 /// Length of the Ethernet, IPv4 and UDP headers of a datagram.
 pub const HEADERS: usize = 14 + 20 + 8;
@@ -113,6 +114,7 @@ pub struct Cluster {
     receivers: Vec<usize>,
     wires: [Wire; 16],
     timing: Timing,
+    record: Record,
 }
 
 impl Cluster {
@@ -132,6 +134,7 @@ impl Cluster {
             receivers: Vec::new(),
             wires: [Wire::default(); 16],
             timing,
+            record: Record::default(),
         }
     }
 
@@ -412,6 +415,7 @@ impl Cluster {
         wire.sent += 1;
         wire.copies += copies;
         wire.bytes += (1 + copies) * (HEADERS + datagram.len()) as u64;
+        self.record.note(self.net.now_us(), from, datagram);
         let class = if kind == 1 || self.config.one_loss { DATA } else { OTHER };
         self.net.send(from, receivers, class, datagram);
     }
@@ -444,6 +448,16 @@ impl Cluster {
     /// Returns the counters of datagrams, indexed by the low half of their first byte (`docs/wire.md`).
     pub fn wires(&self) -> &[Wire; 16] {
         &self.wires
+    }
+
+    /// Keeps the next `count` datagrams that nodes send, in place of those kept so far.
+    pub fn record(&mut self, count: usize) {
+        self.record = Record::new(count);
+    }
+
+    /// Returns the datagrams that were kept, in the order of sending.
+    pub fn recorded(&self) -> &[Recorded] {
+        self.record.kept()
     }
 
     /// Returns the total processor time of the nodes in nanoseconds, estimated from samples, if a clock was

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `grouping.rs` | random group memberships: n nodes, d groups per node, s nodes per group (Ricochet §5) |
 //! | `cluster.rs`, `outbox.rs` | nodes on the virtual network of `simnet`: they join, crash, are partitioned, send |
+//! | `record.rs` | datagrams that nodes send, for captures |
 //! | `gossip.rs` | optional membership by gossip beside each node |
 //! | `ledger.rs` | record of all packets and their fates at each member; detects violations |
 //! | `traffic.rs` | packets to random groups from random members at a given rate; real nodes use the same schedule |
@@ -27,6 +28,7 @@ pub mod ledger;
 pub mod neighbours;
 mod ordered;
 mod outbox;
+mod record;
 pub mod scenario;
 pub mod total;
 pub mod traffic;
@@ -36,5 +38,6 @@ pub use cluster::{Cluster, ClusterConfig};
 pub use figures::Figures;
 pub use grouping::grouping;
 pub use ledger::{Fate, Ledger, Violation};
+pub use record::Recorded;
 pub use scenario::Scenario;
 pub use traffic::{Schedule, Traffic};

@@ -1,11 +1,12 @@
-//! Deterministic random numbers, packets, waits and cases for the tests of all crates. A development
-//! dependency only.
+//! Deterministic random numbers, packets, captures, waits and cases for the tests of all crates. A
+//! development dependency only.
 //!
 //! The random sequences never change: snapshot tables and seeds of past failures depend on them.
 #![forbid(unsafe_code)]
 
 pub mod packet;
 mod wait;
+pub mod wireshark;
 
 pub use wait::{wait_for, wait_until};
 

@@ -13,7 +13,7 @@ use super::target::Target;
 use crate::process::root;
 
 /// Files that packages take from the repository as they are: their path there, and in the package.
-pub(super) const FROM_REPOSITORY: [(&str, &str); 21] = [
+pub(super) const FROM_REPOSITORY: [(&str, &str); 22] = [
     ("packaging/systemd/undrop-gateway@.service", "usr/lib/systemd/system/undrop-gateway@.service"),
     ("packaging/systemd/undrop-node@.service", "usr/lib/systemd/system/undrop-node@.service"),
     ("packaging/systemd/undrop.sysusers", "usr/lib/sysusers.d/undrop.conf"),
@@ -24,6 +24,7 @@ pub(super) const FROM_REPOSITORY: [(&str, &str); 21] = [
     ("ops/undrop.rules.yml", "usr/share/undrop/prometheus/undrop.rules.yml"),
     ("ops/undrop.rules.test.yml", "usr/share/undrop/prometheus/undrop.rules.test.yml"),
     ("ops/undrop.dashboard.json", "usr/share/undrop/grafana/undrop.dashboard.json"),
+    ("ops/undrop.lua", "usr/share/undrop/wireshark/undrop.lua"),
     ("packaging/copyright", "usr/share/doc/undrop/copyright"),
     ("LICENSE-APACHE", "usr/share/doc/undrop/LICENSE-APACHE"),
     ("LICENSE-MIT", "usr/share/doc/undrop/LICENSE-MIT"),

@@ -43,3 +43,4 @@ mod stalls;
 mod translated;
 mod uninjected;
 mod windows;
+mod wireshark;

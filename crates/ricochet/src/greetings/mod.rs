@@ -6,7 +6,7 @@
 //! tries again from time to time. Each question and answer states the settings that should be the same in
 //! the whole cluster.
 
-mod wire;
+pub(crate) mod wire;
 
 use std::net::SocketAddr;
 

@@ -4,5 +4,8 @@
 mod deliveries;
 mod gossip;
 mod partition;
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
 mod scenarios;
 mod total;
+mod wireshark;
