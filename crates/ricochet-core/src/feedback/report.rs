@@ -78,6 +78,9 @@ impl Traffic {
 pub struct Reception {
     /// Packets that came by themselves.
     pub data: Volume,
+    /// Messages in all packets that came, were recovered or came on request. A long message counts once for
+    /// each of its packets.
+    pub messages: u64,
     /// Packets found missing; some of these came by themselves after all.
     pub discovered: u64,
     /// Packets recovered from repairs.
@@ -99,6 +102,8 @@ pub struct GroupFeedback {
     pub group: GroupId,
     /// Data packets that this node sent to it.
     pub sent: Volume,
+    /// Messages in them. A long message counts once for each of its packets.
+    pub messages_sent: u64,
     /// Data packets from others.
     pub reception: Reception,
 }

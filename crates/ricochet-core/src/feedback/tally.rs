@@ -78,20 +78,26 @@ impl Tally {
         let kept =
             |id| before.binary_search_by_key(&id, |group| group.seen.group).ok().map(|at| before[at].clone());
         let new = |group| Group {
-            seen: GroupFeedback { group, sent: Volume::default(), reception: Reception::default() },
+            seen: GroupFeedback {
+                group,
+                sent: Volume::default(),
+                messages_sent: 0,
+                reception: Reception::default(),
+            },
             passed: Recent::default(),
         };
         self.groups =
             groups.iter().map(|(_, group)| kept(group.id).unwrap_or_else(|| new(group.id))).collect();
     }
 
-    /// Counts a data packet sent to a group; `None` if this node is not a member of it.
-    pub(crate) fn on_sent(&mut self, group: Option<GroupIndex>, bytes: usize) {
+    /// Counts a data packet sent to a group, with its messages; `None` if this node is not a member of it.
+    pub(crate) fn on_sent(&mut self, group: Option<GroupIndex>, messages: u32, bytes: usize) {
         self.sent.data.add(bytes);
         self.sent_lately.add(self.now_us, 1);
         if let Some(group) = group {
             let group = &mut self.groups[group.at()];
             group.seen.sent.add(bytes);
+            group.seen.messages_sent += u64::from(messages);
             group.passed.add(self.now_us, 1);
         }
     }
@@ -100,6 +106,7 @@ impl Tally {
     pub(crate) fn on_delivered(&mut self, group: GroupIndex, packet: &Message<'_>, bytes: usize) {
         self.groups[group.at()].passed.add(self.now_us, 1);
         self.add_reception(Some(group), packet.sender, |reception| {
+            reception.messages += u64::from(packet.packets);
             match packet.how {
                 How::Multicast => return reception.data.add(bytes),
                 How::Repaired => reception.repaired += 1,

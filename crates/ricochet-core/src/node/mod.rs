@@ -228,7 +228,7 @@ impl Node {
         self.log_own(now_us, &data);
         self.counts.sent += 1;
         self.tally.on_time(now_us);
-        self.tally.on_sent(self.groups.index(group), length);
+        self.tally.on_sent(self.groups.index(group), count, length);
         self.flow.on_sent(now_us, self.config.id, group, count);
         self.loop_back(now_us, &data, out);
         self.forget_old();

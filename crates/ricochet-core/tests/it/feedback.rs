@@ -22,6 +22,7 @@ fn sum<'a>(all: impl Iterator<Item = &'a Reception>) -> Reception {
     all.fold(Reception::default(), |mut sum, one| {
         sum.data.packets += one.data.packets;
         sum.data.bytes += one.data.bytes;
+        sum.messages += one.messages;
         sum.discovered += one.discovered;
         sum.repaired += one.repaired;
         sum.requested += one.requested;
@@ -59,6 +60,11 @@ fn groups_and_peers_add_up_to_what_the_node_has_done() {
             assert_eq!((by_group.repaired, by_group.requested), (counts.repaired, counts.requested));
             assert_eq!((by_group.discovered, by_group.duplicates), (counts.discovered, counts.duplicates));
             assert_eq!(by_group.latencies.count(), counts.repaired + counts.requested);
+            // Each packet has one message.
+            let messages = by_group.data.packets + by_group.repaired + by_group.requested;
+            assert_eq!(by_group.messages, messages);
+            let of_groups = feedback.groups.iter();
+            assert!(of_groups.clone().all(|group| group.messages_sent == group.sent.packets));
             let sent: u64 = feedback.groups.iter().map(|group| group.sent.packets).sum();
             assert_eq!((sent, feedback.sent.data.packets), (counts.sent, counts.sent));
             assert_eq!(

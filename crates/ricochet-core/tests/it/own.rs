@@ -65,4 +65,11 @@ fn own_messages_of_any_length_come_back_once_in_order_where_they_are_wanted() {
     node.set_loopback(GROUP, false);
     send(&mut node, &mut seen, &[b"unwanted"]);
     assert_eq!(seen.messages.len(), 4);
+    let sent = |node: &Node| {
+        let feedback = node.feedback(0);
+        (feedback.groups[0].sent.packets, feedback.groups[0].messages_sent)
+    };
+    let (packets, messages) = sent(&node);
+    send(&mut node, &mut seen, &[b"a", b"b", b"c"]);
+    assert_eq!(sent(&node), (packets + 1, messages + 3), "messages that share a packet count one by one");
 }

@@ -128,6 +128,7 @@ impl Core {
                 members: published.members_of(id),
                 order: self.out.totals.status(id),
                 sent: seen.map_or_else(VolumeStatus::default, |group| group.sent.into()),
+                messages_sent: seen.map_or(0, |group| group.messages_sent),
                 reception: seen.map_or_else(ReceptionStatus::default, |group| (&group.reception).into()),
             }
         });

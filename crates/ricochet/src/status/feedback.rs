@@ -40,6 +40,10 @@ pub struct TrafficStatus {
 pub struct ReceptionStatus {
     /// Packets received as sent.
     pub data: VolumeStatus,
+    /// Messages in all packets that were received, recovered or requested. A long message counts once for
+    /// each of its packets.
+    #[serde(default)]
+    pub messages: u64,
     /// Packets found missing.
     pub discovered: u64,
     /// Packets recovered from repairs.
@@ -111,6 +115,7 @@ impl From<&Reception> for ReceptionStatus {
     fn from(reception: &Reception) -> Self {
         Self {
             data: reception.data.into(),
+            messages: reception.messages,
             discovered: reception.discovered,
             repaired: reception.repaired,
             requested: reception.requested,

@@ -139,6 +139,9 @@ pub struct GroupStatus {
     pub members: usize,
     /// Data packets that this node sent to it.
     pub sent: VolumeStatus,
+    /// Messages in them. A long message counts once for each of its packets.
+    #[serde(default)]
+    pub messages_sent: u64,
     /// Data packets from other nodes.
     pub reception: ReceptionStatus,
     /// State of its total order, if a subscription wants that.

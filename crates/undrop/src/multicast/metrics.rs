@@ -69,7 +69,8 @@ fn serve(address: SocketAddr, control: PathBuf) -> anyhow::Result<ExitCode> {
 /// A family of one count for each group.
 type OfGroup = (&'static str, &'static str, fn(&ReceptionStatus) -> u64);
 
-const OF_GROUPS: [OfGroup; 6] = [
+const OF_GROUPS: [OfGroup; 7] = [
+    ("undrop_node_messages_received", "Messages of a group.", |group| group.messages),
     ("undrop_node_packets_received", "Data packets of a group received as sent.", |group| group.data.packets),
     ("undrop_node_packets_missing", "Packets of a group found missing.", |group| group.discovered),
     ("undrop_node_packets_repaired", "Packets of a group recovered from repairs.", |group| group.repaired),
@@ -149,6 +150,10 @@ fn groups(out: &mut Exposition, groups: &[GroupStatus]) {
     for group in groups {
         family.sample(&[("group", &group.name)], group.sent.packets as f64);
     }
+    let mut family = out.family("undrop_node_messages_sent", Kind::Counter, "Messages sent to a group.");
+    for group in groups {
+        family.sample(&[("group", &group.name)], group.messages_sent as f64);
+    }
     for (name, help, value) in OF_GROUPS {
         let mut family = out.family(name, Kind::Counter, help);
         for group in groups {
@@ -181,7 +186,7 @@ mod tests {
     fn a_node_has_metrics_for_each_group_and_reason() {
         let mut status = Status { id: "n1".to_owned(), uptime_ms: 2_500, ..Status::default() };
         status.dropped.insert("unauthentic".to_owned(), 7);
-        let reception = ReceptionStatus { repaired: 3, ..ReceptionStatus::default() };
+        let reception = ReceptionStatus { repaired: 3, messages: 9, ..ReceptionStatus::default() };
         status.groups.push(GroupStatus {
             name: "prices/AAPL".to_owned(),
             reception,
@@ -196,6 +201,7 @@ mod tests {
             "undrop_node_info{id=\"n1\",interface=\"\"} 1\n",
             "undrop_node_uptime_seconds 2.5\n",
             "undrop_node_packets_repaired_total{group=\"prices/AAPL\"} 3\n",
+            "undrop_node_messages_received_total{group=\"prices/AAPL\"} 9\n",
             "undrop_node_dropped_datagrams_total{reason=\"unauthentic\"} 7\n",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

@@ -16,6 +16,7 @@ mod request;
 mod send;
 mod settings;
 mod status;
+mod top;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,7 @@ pub(crate) enum Command {
     Request(request::Args),
     Reply(reply::Args),
     Status(status::Args),
+    Top(top::Args),
     Metrics(metrics::Args),
     Doctor(doctor::Args),
     Check(check::Args),
@@ -64,6 +66,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Request(args) => request::run(args),
         Command::Reply(args) => reply::run(args),
         Command::Status(args) => status::run(args),
+        Command::Top(args) => top::run(args),
         Command::Metrics(args) => metrics::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Check(args) => check::run(args),

@@ -38,6 +38,15 @@ pub(super) fn count(count: u64) -> String {
     }
 }
 
+/// A rate of events in at most six columns.
+pub(super) fn per_second(rate: f64) -> String {
+    match rate {
+        0.0 => "0".to_owned(),
+        ..9.95 => format!("{rate:.1}"),
+        _ => count(rate.round() as u64),
+    }
+}
+
 /// A percentage in at most six columns, with more digits the smaller it is.
 pub(super) fn percent(percent: f64) -> String {
     match percent {
@@ -76,6 +85,7 @@ mod tests {
             [0, 99_999, 100_000, 12_345_678, 2_000_000_000].map(count),
             ["0", "99999", "0.1M", "12.3M", "2.0G"]
         );
+        assert_eq!([0.0, 0.3, 9.94, 9.96, 123_456.0].map(per_second), ["0", "0.3", "9.9", "10", "0.1M"]);
         assert_eq!([0.0, 0.001, 1.92, 100.0].map(percent), ["0", "0.0010", "1.92", "100.0"]);
         assert_eq!([2_540, 99_999, 1_500_000].map(time), ["2.5ms", "100.0ms", "1.5s"]);
     }

@@ -149,10 +149,10 @@ fn top_prints_one_screen_of_a_gateway_or_a_node_for_scripts() {
     let mut gateway = maelstrom::status::Status::default();
     gateway.gateway.wan = "wan7".to_owned();
     let node = ricochet::Status { address: "10.0.0.7:7900".parse().ok(), ..ricochet::Status::default() };
-    // The first question to a node is the one that a gateway answers.
+    // The first question to a node is the one that a gateway answers. A node is looked at twice.
     let documents = [
         ("gateway.sock", serde_json::to_string(&gateway).unwrap(), 1, "gateway on wan7, up 0 s: "),
-        ("node.sock", serde_json::to_string(&node).unwrap(), 2, "node at 10.0.0.7:7900 on , up 0 s: "),
+        ("node.sock", serde_json::to_string(&node).unwrap(), 4, "node at 10.0.0.7:7900 on , up 0 s: "),
     ];
     for (socket, document, questions, expected) in documents {
         let listener = UnixListener::bind(room.0.join(socket)).unwrap();
