@@ -59,6 +59,11 @@ impl GroupAddresses {
         1 << ((group.0 >> 32) % u64::from(self.count.clamp(1, 64)))
     }
 
+    /// Returns the bits of all addresses.
+    pub(crate) fn all_bits(&self) -> u64 {
+        u64::MAX >> (64 - self.count.clamp(1, 64))
+    }
+
     /// Returns the n-th address, if there is one.
     pub(crate) fn at(&self, number: u8) -> Option<SocketAddr> {
         (number < self.count).then(|| self.nth(number.into()))

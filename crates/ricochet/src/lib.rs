@@ -47,6 +47,7 @@ mod joining;
 mod key;
 mod marks;
 mod member_file;
+mod member_tests;
 mod members;
 mod message;
 mod node;
@@ -95,6 +96,7 @@ pub use futures::SenderSink;
 pub use group_name::GROUP_NAME_MAX;
 pub use joining::{JoinOptions, Order};
 pub use key::{ClusterKey, KeyError, KeyName, TRAILER};
+pub use member_tests::MemberTest;
 pub use message::{
     Event, GroupChange, GroupNews, History, How, Lost, Member, MemberChange, MemberNews, Message,
     OrderChange, RegistryNews,

@@ -38,7 +38,7 @@ use crate::wake::Waker;
 /// # Ok(()) }
 /// ```
 pub struct Node {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     limits: Limits,
     /// Wakes the draining thread when the node ends.
     stop: Option<Waker>,

@@ -81,6 +81,8 @@ pub(crate) struct Outward {
     pub(crate) caught_up: Vec<GroupId>,
     /// Bits of the multicast addresses that the node has sent to.
     pub(crate) sent_to: u64,
+    /// Whether the findings about all members are wanted, also where nothing is wrong.
+    pub(crate) tells_all: bool,
     /// Senders that wait until members hold a message.
     pub(crate) held: Arc<Held>,
     /// Requests that wait for replies, by their numbers.
@@ -117,6 +119,7 @@ impl Outward {
             unaddressed: 0,
             caught_up: Vec::new(),
             sent_to: 0,
+            tells_all: false,
             held: Arc::default(),
             requests: HashMap::new(),
             unasked_replies: 0,

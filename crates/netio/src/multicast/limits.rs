@@ -3,16 +3,18 @@
 //! All values are those of the calling thread's network namespace. Settings below `/proc/sys/net` are those
 //! of the reading thread. Limits of buffers are found by setting them on a socket, because not every
 //! namespace shows the settings. Links are described by rtnetlink, because `/sys` describes the namespace in
-//! which it was mounted.
+//! which it was mounted. It alone tells which of them are wireless.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use socket2::Socket;
 
 use super::error::{OpenError, interface_of};
 use super::version::IpVersion;
+use super::wireless;
 use crate::batch::options;
 use crate::netlink::{attributes, link};
 
@@ -90,6 +92,9 @@ pub struct InterfaceFacts {
     /// Bridge that the interface is, or of which it is a port. A bridge in another namespace (that of the
     /// host, seen from a container) is invisible.
     pub bridge: Option<BridgeFacts>,
+    /// Wireless interface that carries its packets: itself, or one below it. `None` if there is none, or if
+    /// `/sys` shows another network namespace.
+    pub wireless: Option<String>,
 }
 
 /// Multicast settings of a bridge.
@@ -200,6 +205,7 @@ impl InterfaceFacts {
             is_loopback: has(libc::IFF_LOOPBACK),
             addresses: addresses_of(name),
             bridge: BridgeFacts::read(&link_attributes),
+            wireless: wireless::wireless_of(Path::new(wireless::INTERFACES), name, index),
             ..Self::default()
         };
         for (kind, data) in attributes(&link_attributes) {

@@ -21,6 +21,7 @@ mod limits;
 mod own;
 mod plain;
 mod version;
+mod wireless;
 
 pub use crate::batch::{Outbox, PIECES_MAX, Sending, UdpCounts};
 pub use counts::ReceiveCounts;

@@ -107,8 +107,8 @@ impl GreetingsDriver {
             (published.tested, published.is_testing) = (tested, is_testing);
             shared.members_changed.notify_all();
         }
-        if has_news {
-            published.findings = greetings.findings().collect();
+        if has_news || core.out.tells_all {
+            published.findings = greetings.findings(core.out.tells_all).collect();
         }
         let Some(deaf) = deaf else { return };
         let mut copies: HashMap<GroupId, Vec<SocketAddr>> = HashMap::new();

@@ -62,6 +62,19 @@ pub(crate) struct Finding {
     pub(crate) is_deaf: bool,
     /// Whether this node does not hear its multicast, and gets copies.
     pub(crate) is_unheard: bool,
+    /// Whether it has answered.
+    pub(crate) answers: bool,
+    /// Whether it hears this node's multicast, if the test has ended.
+    pub(crate) hears: Option<bool>,
+    /// Whether this node hears its multicast, if it sends any.
+    pub(crate) is_heard: Option<bool>,
+}
+
+impl Finding {
+    /// Returns whether something is wrong.
+    fn is_bad(&self) -> bool {
+        self.is_deaf || self.is_unheard || !self.differs.is_empty()
+    }
 }
 
 /// News for the log.
@@ -301,14 +314,29 @@ impl Greetings {
         std::mem::take(&mut self.news)
     }
 
-    /// Returns what was found of each member that anything was found of.
-    pub(crate) fn findings(&self) -> impl Iterator<Item = (NodeId, Finding)> + '_ {
-        let findings = self.peers.iter().map(|(&id, peer)| {
-            let differs =
-                peer.settings.map_or_else(Vec::new, |settings| self.settings.differences(&settings));
-            (id, Finding { differs, is_deaf: peer.deaf != 0, is_unheard: peer.sends_copies })
-        });
-        findings.filter(|(_, finding)| *finding != Finding::default())
+    /// Returns what was found of each member, or of those with which something is wrong.
+    pub(crate) fn findings(&self, of_all: bool) -> impl Iterator<Item = (NodeId, Finding)> + '_ {
+        let findings = self.peers.iter().map(|(&id, peer)| (id, self.finding(peer)));
+        findings.filter(move |(_, finding)| of_all || finding.is_bad())
+    }
+
+    fn finding(&self, peer: &Peer) -> Finding {
+        let tested = peer.groups & self.called();
+        let differs = peer.settings.map_or_else(Vec::new, |settings| self.settings.differences(&settings));
+        let hears = match peer.deaf {
+            _ if tested == 0 || peer.settings.is_none() => None,
+            0 => (tested & !peer.hears == 0).then_some(true),
+            _ => Some(false),
+        };
+        let is_heard = if peer.sends_copies { Some(false) } else { (peer.heard.1 != 0).then_some(true) };
+        Finding {
+            differs,
+            is_deaf: peer.deaf != 0,
+            is_unheard: peer.sends_copies,
+            answers: peer.settings.is_some(),
+            hears,
+            is_heard,
+        }
     }
 
     /// Returns whether no member is being tested.

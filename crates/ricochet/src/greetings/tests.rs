@@ -65,7 +65,7 @@ impl Net {
     }
 
     fn finding(&self, at: usize) -> Finding {
-        self.nodes[at].findings().next().map(|(_, finding)| finding).unwrap_or_default()
+        self.nodes[at].findings(false).next().map(|(_, finding)| finding).unwrap_or_default()
     }
 }
 

@@ -5,6 +5,7 @@ mod bypass;
 mod check_machine;
 mod differences;
 mod disturbance;
+mod doctor;
 mod firewall;
 mod forecasts;
 mod gateway;

@@ -75,6 +75,7 @@ pub(super) fn all(limits: &Limits, config: &Config) -> Vec<Finding> {
         findings.push(group_port(limits, config));
         findings.extend(bridge(limits.interface.bridge.as_ref(), is_ipv6(config)));
     }
+    findings.extend(wireless(limits, config));
     findings.extend(reverse_path_filter(limits, config));
     findings
 }
@@ -253,6 +254,29 @@ fn bridge(bridge: Option<&BridgeFacts>, ipv6: bool) -> Option<Finding> {
     ))
 }
 
+/// Multicast over Wi-Fi is sent once, at a rate that all stations can receive, without acknowledgement. If a
+/// station saves power, the access point holds all multicast back until its next beacon (IEEE 802.11, §11.2).
+fn wireless(limits: &Limits, config: &Config) -> Option<Finding> {
+    const ABOUT: &str = "Wi-Fi";
+    let wireless = limits.interface.wireless.as_ref()?;
+    let name = &limits.interface.name;
+    let carried = if wireless == name { name.clone() } else { format!("{name}, over {wireless},") };
+    let finding = if config.node.unicast {
+        let seen = format!("{carried} is wireless: power saving delays datagrams by up to a beacon interval");
+        Finding::new(Severity::Note, ABOUT, seen).remedy(format!("iw dev {wireless} set power_save off"))
+    } else {
+        let seen = format!(
+            "{carried} is wireless: multicast is sent at the lowest rate, is not acknowledged, and waits for \
+             stations that save power, so that many packets are lost and all are late"
+        );
+        Finding::new(Severity::Warning, ABOUT, seen).remedy(format!(
+            "use a cable; or set `node.unicast = true` on all members, whose datagrams are acknowledged, and iw dev \
+             {wireless} set power_save off; or let the access point convert multicast to unicast"
+        ))
+    };
+    Some(finding)
+}
+
 fn reverse_path_filter(limits: &Limits, config: &Config) -> Option<Finding> {
     const ABOUT: &str = "reverse-path filter";
     if is_ipv6(config) || limits.reverse_path_filter != Some(1) {
@@ -309,6 +333,20 @@ mod tests {
         let bad = findings.iter().filter(|finding| finding.severity < Severity::Note);
         assert!(bad.clone().all(|finding| finding.remedy.is_some()), "{findings:?}");
         assert_eq!(bad.count(), 7);
+    }
+
+    #[test]
+    fn multicast_over_wi_fi_is_a_warning_and_unicast_a_note() {
+        let (mut limits, mut config) = machine();
+        assert_eq!(severity(&all(&limits, &config), "Wi-Fi"), None);
+        limits.interface.wireless = Some("wlan0".to_owned());
+        let findings = all(&limits, &config);
+        assert_eq!(severity(&findings, "Wi-Fi"), Some(Severity::Warning));
+        let finding = findings.iter().find(|finding| finding.about == "Wi-Fi").unwrap();
+        assert!(finding.seen.starts_with("lo, over wlan0, is wireless"), "{finding:?}");
+        assert!(finding.remedy.as_ref().unwrap().contains("node.unicast"), "{finding:?}");
+        config.node.unicast = true;
+        assert_eq!(severity(&all(&limits, &config), "Wi-Fi"), Some(Severity::Note));
     }
 
     #[test]

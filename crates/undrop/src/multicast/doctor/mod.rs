@@ -1,6 +1,7 @@
 //! `undrop multicast doctor`: limits of this machine that stop or hinder a node, with their remedies.
 
 mod findings;
+mod members;
 mod probe;
 
 use std::path::PathBuf;
@@ -20,17 +21,20 @@ const EXAMPLES: &str = "\
 Examples:
   undrop multicast doctor eth0
   undrop multicast doctor eth0 --ipv6
+  undrop multicast doctor eth0 --seed 10.0.0.7:7900     also ask the members of a cluster what they hear
   undrop multicast doctor --config node.toml --json | jq '.findings[] | select(.severity == \"warning\")'
 
-Sends one datagram to a multicast address of the cluster, through the interface. Changes nothing.
+Sends one datagram to a multicast address of the cluster, through the interface. Changes nothing. With --seed or
+--ask, joins the cluster as a node of its own for some seconds.
 Exit code 1 if there is an error; warnings and notes leave it 0.";
 
 /// Find the limits of this machine or network that would stop or hinder a multicast node, with their
 /// remedies.
 ///
-/// Checks the interface, memberships, memory for socket options, buffers, ports, the reverse-path filter, and
-/// bridges that snoop without a querier. Then joins the groups as a node would, and tests whether a datagram
-/// comes back.
+/// Checks the interface, memberships, memory for socket options, buffers, ports, the reverse-path filter,
+/// Wi-Fi, and bridges that snoop without a querier. Then joins the groups as a node would, and tests whether
+/// a datagram comes back. With --seed or --ask, also asks the other members, by unicast, which multicast of
+/// this host they hear, and tests whether it hears theirs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -42,6 +46,15 @@ pub(crate) struct Args {
     /// Use IPv6 instead of IPv4
     #[arg(long)]
     ipv6: bool,
+    /// Address of a live node of the cluster whose members are asked what they hear; may be repeated
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    seed: Vec<String>,
+    /// Ask the members of the cluster of the configuration what they hear
+    #[arg(long)]
+    ask: bool,
+    /// File with the cluster key
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
@@ -62,6 +75,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => Config::default(),
     };
     settings.node.ipv6 |= args.ipv6;
+    if !args.seed.is_empty() {
+        settings.membership.seeds.clone_from(&args.seed);
+    }
+    if args.key.is_some() {
+        settings.key.file.clone_from(&args.key);
+    }
     let named = Some(settings.node.interface.clone()).filter(|name| !name.is_empty());
     let interface =
         args.interface.clone().or(named).ok_or_else(|| anyhow!("expected an interface, saw none")).advise(
@@ -72,6 +91,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // The probe would only repeat an error.
     if !settings.node.unicast && findings.iter().all(|finding| finding.severity != Severity::Error) {
         findings.push(probe::echo(&interface, &settings));
+    }
+    let is_broken = findings.iter().any(|finding| finding.severity == Severity::Error);
+    if (args.ask || !args.seed.is_empty()) && !is_broken {
+        settings.node.interface.clone_from(&interface);
+        findings.extend(members::ask(settings));
     }
     findings.sort_by_key(|finding| finding.severity);
     let diagnosis = Diagnosis {
