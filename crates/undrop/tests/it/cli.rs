@@ -383,3 +383,12 @@ fn a_closed_pipe_is_no_failure() {
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(0));
 }
+
+#[test]
+fn a_simulation_follows_its_schema() {
+    let room = Room::new("simulation");
+    let output = undrop(&["fec", "simulate", "--packets", "2000", "--seeds", "1", "--json"], &room.0);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["packets"], 2_000);
+    assert_eq!(faults_by_file(&document, "undrop.fec.simulation.1.json"), [""; 0]);
+}

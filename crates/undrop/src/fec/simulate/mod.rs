@@ -133,7 +133,7 @@ impl From<Names> for Naming {
 /// Runs all random seeds and prints the figures.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let figures = figures(args)?;
-    output::line(&if args.json { figures.json().to_string() } else { figures.text() })?;
+    output::line(&if args.json { serde_json::to_string(&figures.document())? } else { figures.text() })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn json(line: &str) -> Value {
-        figures(&parse(line).unwrap()).unwrap().json()
+        serde_json::to_value(figures(&parse(line).unwrap()).unwrap().document()).unwrap()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use ::fec::simulate::{Report, apart_bytes, repair_overhead_bytes};
 use ::fec::{Code, Sending};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// Parameters of the simulated runs.
 pub(super) struct Setup<'a> {
@@ -34,6 +34,74 @@ pub(super) struct Figures {
     decode_ns: f64,
 }
 
+/// Schema of the document.
+const SCHEMA: &str = "undrop.fec.simulation/1";
+
+/// Figures of a code on simulated losses, over all runs.
+#[derive(Debug, Serialize)]
+pub(super) struct Simulation {
+    /// [`SCHEMA`].
+    schema: &'static str,
+    /// Scheme of the code: `layered`, `reed-solomon` or `sliding`.
+    scheme: &'static str,
+    /// Its parameters in words.
+    code: String,
+    /// Rule by which a sliding window's repairs name packets; null for other schemes.
+    names: Option<&'static str>,
+    /// The loss model.
+    loss: String,
+    /// Number of runs, each with losses of its own.
+    runs: u64,
+    /// Packets sent.
+    packets: u64,
+    /// Packets lost.
+    lost: u64,
+    /// Lost packets that were recovered.
+    recovered: u64,
+    /// Repairs sent.
+    repairs: u64,
+    /// Repairs lost.
+    repairs_lost: u64,
+    /// Repairs per hundred packets.
+    overhead_percent: Overhead,
+    /// Length of a repair on the wire in bytes.
+    repair_bytes: f64,
+    /// Recovered packets per hundred lost ones.
+    recovered_percent: f64,
+    /// The same for each run.
+    recovered_percent_of_runs: Vec<f64>,
+    /// Share of packets that stay lost.
+    residual_loss: f64,
+    /// Delay of recovered packets, in packets.
+    delay_packets: Delay,
+    /// Time to encode a packet, in nanoseconds.
+    encode_ns_per_packet: f64,
+    /// Time to decode a packet, in nanoseconds.
+    decode_ns_per_packet: f64,
+}
+
+/// Overhead of repairs.
+#[derive(Debug, Serialize)]
+struct Overhead {
+    /// Repairs per hundred packets.
+    packets: f64,
+    /// Bytes of repairs on the wire per hundred bytes of packets.
+    wire_bytes: f64,
+}
+
+/// A delay in packets; null if none was recovered.
+#[derive(Debug, Serialize)]
+struct Delay {
+    /// The mean.
+    mean: Option<f64>,
+    /// The median.
+    p50: Option<u64>,
+    /// The 99th percentile.
+    p99: Option<u64>,
+    /// The longest.
+    max: Option<u64>,
+}
+
 impl Figures {
     pub(super) fn new(setup: Setup<'_>, runs: &[Report], cost: &Report) -> Self {
         let Setup { code, names, loss, packet_bytes } = setup;
@@ -58,33 +126,38 @@ impl Figures {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
-        let Self { sum, .. } = self;
-        json!({
-            "scheme": self.scheme,
-            "code": self.code,
-            "names": self.names,
-            "loss": self.loss,
-            "runs": self.recovered_percent_of_runs.len(),
-            "packets": sum.sent,
-            "lost": sum.lost,
-            "recovered": sum.recovered,
-            "repairs": sum.repairs_sent,
-            "repairs_lost": sum.repairs_lost,
-            "overhead_percent": { "packets": self.overhead_percent, "wire_bytes": self.overhead_wire_percent },
-            "repair_bytes": self.repair_bytes,
-            "recovered_percent": 100.0 * sum.recovered_share(),
-            "recovered_percent_of_runs": self.recovered_percent_of_runs,
-            "residual_loss": sum.residual_loss(),
-            "delay_packets": {
-                "mean": sum.delay_mean(),
-                "p50": sum.delay_quantile(0.5),
-                "p99": sum.delay_quantile(0.99),
-                "max": sum.delay_max(),
+    pub(super) fn document(&self) -> Simulation {
+        let sum = &self.sum;
+        let whole = |delay: Option<usize>| delay.map(|packets| packets as u64);
+        Simulation {
+            schema: SCHEMA,
+            scheme: self.scheme,
+            code: self.code.clone(),
+            names: self.names,
+            loss: self.loss.clone(),
+            runs: self.recovered_percent_of_runs.len() as u64,
+            packets: sum.sent,
+            lost: sum.lost,
+            recovered: sum.recovered,
+            repairs: sum.repairs_sent,
+            repairs_lost: sum.repairs_lost,
+            overhead_percent: Overhead {
+                packets: self.overhead_percent,
+                wire_bytes: self.overhead_wire_percent,
             },
-            "encode_ns_per_packet": self.encode_ns,
-            "decode_ns_per_packet": self.decode_ns,
-        })
+            repair_bytes: self.repair_bytes,
+            recovered_percent: 100.0 * sum.recovered_share(),
+            recovered_percent_of_runs: self.recovered_percent_of_runs.clone(),
+            residual_loss: sum.residual_loss(),
+            delay_packets: Delay {
+                mean: sum.delay_mean(),
+                p50: whole(sum.delay_quantile(0.5)),
+                p99: whole(sum.delay_quantile(0.99)),
+                max: whole(sum.delay_max()),
+            },
+            encode_ns_per_packet: self.encode_ns,
+            decode_ns_per_packet: self.decode_ns,
+        }
     }
 
     pub(super) fn text(&self) -> String {

@@ -1,5 +1,7 @@
 //! `undrop gateway advise`: the recorded losses of a link through every code, and three proposals.
 
+mod document;
+
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -10,11 +12,11 @@ use ::fec::simulate::{Naming, Report, Simulation, repair_overhead_bytes, simulat
 use anyhow::bail;
 use maelstrom::config::{LADDER, Schedule, Targets, WINDOW, WINDOW_LONG};
 use maelstrom::losses::PeerLosses;
-use serde_json::{Value, json};
 
 use super::losses::read;
 use super::status::Socket;
 use crate::output;
+use document::Document;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,9 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let advice =
         losses.peers.iter().map(|peer| Advice::new(peer, args)).collect::<anyhow::Result<Vec<_>>>()?;
     output::line(&if args.json {
-        serde_json::to_string_pretty(
-            &json!({ "peers": advice.iter().map(Advice::json).collect::<Vec<_>>() }),
-        )?
+        serde_json::to_string_pretty(&Document::of(&advice))?
     } else {
         advice.iter().map(Advice::text).collect::<Vec<_>>().join("\n\n")
     })?;
@@ -206,34 +206,6 @@ impl<'a> Advice<'a> {
         let new: String = settings(schedule).iter().map(|line| format!("+{line}\n")).collect();
         format!(" [code]\n{old}{new}")
     }
-
-    fn json(&self) -> Value {
-        let trial = |trial: &Trial| {
-            json!({
-                "code": trial.schedule.to_string(),
-                "settings": settings(&trial.schedule),
-                "residual": trial.residual,
-                "late": trial.late,
-                "delay_packets": { "p50": trial.delays[0], "p99": trial.delays[1] },
-                "overhead_percent": 100.0 * trial.overhead,
-                "ns_per_packet": trial.ns,
-            })
-        };
-        let proposals: serde_json::Map<String, Value> = self
-            .proposals()
-            .into_iter()
-            .map(|(title, proposal)| (title.replace(' ', "_"), proposal.map_or(Value::Null, trial)))
-            .collect();
-        json!({
-            "peer": self.peer.label(),
-            "packets": self.packets,
-            "target": self.target,
-            "rate_in_force": self.peer.rate,
-            "codes": self.trials.iter().map(trial).collect::<Vec<_>>(),
-            "proposals": proposals,
-            "bursts_no_window_recovers": { "bursts": self.hopeless[0], "packets": self.hopeless[1] },
-        })
-    }
 }
 
 /// The codes that are tried.
@@ -368,7 +340,7 @@ mod tests {
     fn the_proposals_reach_the_target_where_a_code_does() {
         let window = |rate: &str| Schedule::Sliding { rate: rate.parse().unwrap(), window: 512, density: 15 };
         let peer = peer(vec![100, 1, 50, 300]);
-        let mut advice = Advice {
+        let advice = Advice {
             peer: &peer,
             target: 1e-5,
             packets: 20_000,
@@ -386,6 +358,11 @@ mod tests {
                 .map(|(_, trial)| trial.map_or(String::new(), |trial| trial.schedule.to_string()))
         };
         assert_eq!(names(&advice), ["sliding (512; 1/8)", "sliding (512; 3/8)", "layered (8; 1,11,19)"]);
+        let advices = [advice];
+        let document = serde_json::to_value(Document::of(&advices)).unwrap();
+        assert_eq!(document["schema"], "undrop.gateway.advise/1");
+        assert_eq!(document["peers"][0]["proposals"]["fewest_bytes"]["settings"][1], "rate = \"1/8\"");
+        let [mut advice] = advices;
         let text = advice.text();
         for expected in [
             "fewest bytes: sliding (512; 1/8)\n [code]\n-scheme = \"auto\"\n+scheme = \"sliding\"\n+rate = \"1/8\"\n+window = 512\n",
@@ -395,7 +372,6 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected:?} is not in\n{text}");
         }
-        assert_eq!(advice.json()["proposals"]["fewest_bytes"]["settings"][1], "rate = \"1/8\"");
         // Where no code reaches the target, the best ones count.
         advice.trials.retain(|trial| trial.residual > 1e-4);
         assert_eq!(names(&advice)[1], "sliding (512; 1/32)");

@@ -1,0 +1,122 @@
+//! The advice as a JSON document.
+
+use serde::Serialize;
+
+use super::{Advice, Trial, settings};
+
+/// Schema of the document.
+const SCHEMA: &str = "undrop.gateway.advise/1";
+
+/// Every code on the recorded losses of each peer, and the proposals.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    /// [`SCHEMA`].
+    schema: &'static str,
+    /// The peers, in the order of the configuration.
+    peers: Vec<PeerAdvice>,
+}
+
+/// Every code on the losses of packets from one peer.
+#[derive(Debug, Serialize)]
+struct PeerAdvice {
+    /// Label of the peer.
+    peer: String,
+    /// Packets over which each code ran.
+    packets: u64,
+    /// Share of packets that may stay lost or come too late.
+    target: f64,
+    /// Repairs for each packet that the peer sends at present.
+    rate_in_force: String,
+    /// The codes; none while nothing was lost.
+    codes: Vec<TriedCode>,
+    /// The best of them.
+    proposals: Proposals,
+    /// Losses that no window recovers.
+    bursts_no_window_recovers: Hopeless,
+}
+
+/// One code on the losses.
+#[derive(Debug, Serialize)]
+struct TriedCode {
+    /// The code in words.
+    code: String,
+    /// Lines of the configuration that choose it.
+    settings: Vec<String>,
+    /// Share of packets that stay lost.
+    residual: f64,
+    /// Share of packets that are recovered too late.
+    late: f64,
+    /// Delay of recovered packets, in packets.
+    delay_packets: DelayQuantiles,
+    /// Repair bytes per hundred bytes of packets.
+    overhead_percent: f64,
+    /// Processor time to encode and to decode a packet, in nanoseconds.
+    ns_per_packet: u64,
+}
+
+/// Quantiles of a delay.
+#[derive(Debug, Serialize)]
+struct DelayQuantiles {
+    /// The median.
+    p50: u64,
+    /// The 99th percentile.
+    p99: u64,
+}
+
+/// The best codes; null while there is none.
+#[derive(Debug, Serialize)]
+struct Proposals {
+    /// The one with the fewest bytes.
+    fewest_bytes: Option<TriedCode>,
+    /// The one with the shortest delay.
+    shortest_delay: Option<TriedCode>,
+    /// The one with the least processor time.
+    least_processor_time: Option<TriedCode>,
+}
+
+/// Bursts that are too long for any window.
+#[derive(Debug, Serialize)]
+struct Hopeless {
+    /// Number of these bursts.
+    bursts: u64,
+    /// Lost packets in them.
+    packets: u64,
+}
+
+impl Document {
+    pub(super) fn of(advice: &[Advice<'_>]) -> Self {
+        Self { schema: SCHEMA, peers: advice.iter().map(PeerAdvice::of).collect() }
+    }
+}
+
+impl PeerAdvice {
+    fn of(advice: &Advice<'_>) -> Self {
+        let [fewest_bytes, shortest_delay, least_processor_time] =
+            advice.proposals().map(|(_, trial)| trial.map(TriedCode::of));
+        let [bursts, packets, _] = advice.hopeless;
+        Self {
+            peer: advice.peer.label(),
+            packets: advice.packets,
+            target: advice.target,
+            rate_in_force: advice.peer.rate.clone(),
+            codes: advice.trials.iter().map(TriedCode::of).collect(),
+            proposals: Proposals { fewest_bytes, shortest_delay, least_processor_time },
+            bursts_no_window_recovers: Hopeless { bursts, packets },
+        }
+    }
+}
+
+impl TriedCode {
+    fn of(trial: &Trial) -> Self {
+        let [p50, p99] = trial.delays.map(|packets| packets as u64);
+        Self {
+            code: trial.schedule.to_string(),
+            settings: settings(&trial.schedule),
+            residual: trial.residual,
+            late: trial.late,
+            delay_packets: DelayQuantiles { p50, p99 },
+            overhead_percent: 100.0 * trial.overhead,
+            ns_per_packet: trial.ns,
+        }
+    }
+}
