@@ -21,6 +21,8 @@ const UNMATCHED_US: u64 = 1_000_000;
 pub enum Trouble {
     /// No datagram of the peer arrives.
     Silent,
+    /// The address of the peer is not known.
+    NoAddress,
     /// Datagrams arrive that were sealed with another key.
     WrongKey,
     /// Datagrams of the peer arrive from an address that is not configured.
@@ -47,6 +49,9 @@ impl Trouble {
                 "exempt the repair channel from NAT, or set `address` to the address that arrives here"
             }
             Self::OtherVersion => "run the same version of undrop at both ends",
+            Self::NoAddress => {
+                "check the name in `address`, and that this machine finds it, for example with `getent hosts NAME`"
+            }
             Self::Unheard => {
                 "check firewalls and NAT on the way from `listen` to the peer's address, and the peer's file"
             }
@@ -62,6 +67,7 @@ impl fmt::Display for Trouble {
             Self::OtherAddress(from) => {
                 write!(f, "the peer's datagrams arrive from {from}, not from its address")
             }
+            Self::NoAddress => f.write_str("the address of the peer is not known"),
             Self::OtherVersion => f.write_str("the peer speaks another version of the protocol"),
             Self::Unheard => f.write_str("the peer receives no datagram of ours"),
         }

@@ -48,7 +48,8 @@ pub enum Requests {
 /// Configuration of one far gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerConfig {
-    /// Address that its repairs come from and ours go to.
+    /// Address that its repairs come from and ours go to. With the unspecified IP address, the peer's is not
+    /// known yet: nothing is sent until [`Gateway::set_address`](crate::Gateway::set_address) states it.
     pub address: SocketAddr,
     /// The far site's networks, at most [`NETWORKS_MAX`], disjoint from every other peer's.
     pub networks: Vec<IpNet>,
@@ -177,10 +178,16 @@ impl PeerConfig {
         Ok(())
     }
 
-    /// Whether nothing differs but the keys.
-    pub(crate) fn differs_in_keys_only(&self, other: &Self) -> bool {
-        let Self { address, networks, key: _, next_key: _, trusts_path } = self;
-        (address, networks, trusts_path) == (&other.address, &other.networks, &other.trusts_path)
+    /// Whether nothing differs but the keys and the address, which may change in a session. No two peers have
+    /// the same networks.
+    pub(crate) fn is_same_site(&self, other: &Self) -> bool {
+        let Self { address: _, networks, key: _, next_key: _, trusts_path } = self;
+        (networks, trusts_path) == (&other.networks, &other.trusts_path)
+    }
+
+    /// Whether the address is known.
+    pub(crate) fn has_address(&self) -> bool {
+        !self.address.ip().is_unspecified()
     }
 }
 

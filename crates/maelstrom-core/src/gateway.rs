@@ -1,102 +1,26 @@
 //! The gateway: one state machine for all its peers, driven by packets, datagrams and time.
 
-use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddr};
-
-use fec::Code;
-use hdrhistogram::Histogram;
-use ipnet::IpNet;
+use std::net::SocketAddr;
 
 use crate::arrivals::NAMES_FACTOR;
-use crate::channel::Trouble;
 use crate::class::{Class, ClassCounts, Classes};
 use crate::config::{Config, ConfigError, PeerConfig};
-use crate::congestion::CongestionState;
-use crate::controller::{Decision, PRODUCTS};
-use crate::counters::{Rejected, RejectedCounts, Uninjected, Unprotected, UnprotectedCounts, WithheldCounts};
+use crate::controller::PRODUCTS;
+use crate::counters::{Rejected, RejectedCounts, Uninjected, Unprotected, UnprotectedCounts};
 use crate::entropy::Entropy;
-use crate::findings::Findings;
-use crate::ingress::IngressCounts;
 use crate::key::Token;
-use crate::keys::KeyState;
 use crate::outbox::{Origin, Outbox};
 use crate::packet::Packet;
 use crate::peer::Peer;
+use crate::peer_status::PeerStatus;
 use crate::prefixes::PrefixTable;
 use crate::record::Record;
-use crate::sender::EgressCounts;
 use crate::share::Share;
 use crate::tunnel;
-use crate::wire::{LossReport, Outer, Report};
+use crate::wire::Outer;
 
 /// Minimum interval between attempts to find out which peer a Hello from an unknown address is of.
 const STRAY_US: u64 = 100_000;
-
-/// Present state of one peer.
-pub struct PeerStatus<'a> {
-    /// Its configuration.
-    pub config: &'a PeerConfig,
-    /// Whether there is a session, and sealed datagrams have arrived lately in both directions.
-    pub is_up: bool,
-    /// MTU of the path to the peer in bytes, as far as it is known.
-    pub path_mtu: usize,
-    /// The same, once it is known to be smaller than the configured one.
-    pub narrower_mtu: Option<usize>,
-    /// Longest packet whose repairs cross this path in one piece, whatever the rate of the code.
-    pub packet_max: usize,
-    /// Why the repair channel does not work; `None` if it does.
-    pub trouble: Option<Trouble>,
-    /// Number of Hellos from the peer's address that were sealed with another key.
-    pub wrong_key: u64,
-    /// Progress of a change of the key.
-    pub keys: KeyState,
-    /// Differences from the configuration on the path of its packets.
-    pub findings: Findings,
-    /// Whether our ingress injects packets that it recovers, as far as the path is concerned.
-    pub is_recovering: bool,
-    /// Counts of solved packets that were not injected, by reason.
-    pub withheld: &'a WithheldCounts,
-    /// Knowledge of our ingress about the queue on the way, and its treatment of losses there.
-    pub congestion: CongestionState,
-    /// Time when it was last heard.
-    pub last_heard_us: Option<u64>,
-    /// Round-trip time to it without queues, in microseconds: the shortest of the last minute or two.
-    pub rtt_us: Option<u64>,
-    /// Number of sessions begun.
-    pub sessions: u64,
-    /// Number of renewals of a session.
-    pub renewals: u64,
-    /// Flows toward it that are protected at present.
-    pub share: Share,
-    /// The code of the repairs to it at present.
-    pub code: Cow<'a, Code>,
-    /// The choice of this code and its reason, if the gateway chooses it.
-    pub decision: Option<&'a Decision>,
-    /// Counts of our egress towards it.
-    pub egress: &'a EgressCounts,
-    /// Counts of our ingress from it.
-    pub ingress: &'a IngressCounts,
-    /// Losses that our ingress found since the gateway's start.
-    pub report: LossReport,
-    /// Bursts and gaps that our ingress found.
-    pub record: &'a Record,
-    /// Packets per second that arrive from its site, while there is traffic.
-    pub per_second: u64,
-    /// Its last report on our packets and datagrams.
-    pub far: &'a Report,
-    /// Networks of this site as the peer's configuration names them; empty while there is no session.
-    pub watched: &'a [IpNet],
-    /// Source of the latest packet that was not protected because it lies outside of `watched`.
-    pub unwatched_source: Option<IpAddr>,
-    /// Whether recovery pauses because packets may have arrived unseen.
-    pub is_paused: bool,
-    /// Number of flows of which nothing is recovered, because packets of them may have arrived unseen.
-    pub doubtful_flows: usize,
-    /// Present time that a repair waits for packets it misses, in microseconds.
-    pub wait_us: u64,
-    /// Histogram of the delay of recovered packets behind their neighbours in the stream, in microseconds.
-    pub delays_us: &'a Histogram<u64>,
-}
 
 /// A gateway without I/O or clock. Packets, datagrams and the time go in; an [`Outbox`] takes the output.
 ///
@@ -151,7 +75,7 @@ impl Gateway {
     pub fn check_change(&self, config: &Config) -> Result<(), ConfigError> {
         config.check()?;
         let ends = |wanted: &PeerConfig| {
-            let peer = self.peers.iter().find(|peer| peer.config.address == wanted.address);
+            let peer = self.peers.iter().find(|peer| peer.config.is_same_site(wanted));
             peer.is_some_and(|peer| peer.is_up() && !peer.accepts_a_key_of(wanted))
         };
         match config.peers.iter().find(|peer| ends(peer)) {
@@ -160,8 +84,8 @@ impl Gateway {
         }
     }
 
-    /// Changes the configuration. Peers with unchanged address and networks keep their session, also if their
-    /// keys change. On an error nothing changes.
+    /// Changes the configuration. Peers with unchanged networks keep their session, also if their keys or
+    /// their address change. On an error nothing changes.
     ///
     /// # Errors
     /// As [`Gateway::check_change`].
@@ -172,9 +96,9 @@ impl Gateway {
             && config.listen == self.config.listen;
         let mut old = std::mem::take(&mut self.peers);
         for (index, wanted) in config.peers.iter().enumerate() {
-            let same = |peer: &Peer| same_sizes && peer.config.differs_in_keys_only(wanted);
+            let same = |peer: &Peer| same_sizes && peer.config.is_same_site(wanted);
             let peer = match old.iter().position(same) {
-                Some(at) => old.swap_remove(at).reconfigured(&config, index).with_keys_of(wanted),
+                Some(at) => old.swap_remove(at).reconfigured(&config, index, wanted),
                 None => Peer::new(wanted.clone(), &config, index, self.new_token()).with_share(self.share),
             };
             self.peers.push(peer);
@@ -396,6 +320,13 @@ impl Gateway {
         }
     }
 
+    /// Takes the present address of a peer, given by its number in the configuration. Its session continues
+    /// if it is the same gateway that has moved.
+    pub fn set_address(&mut self, peer: usize, address: SocketAddr) {
+        self.config.peers[peer].address = address;
+        self.peers[peer].set_address(address);
+    }
+
     /// Takes the kernel's MTU of the path to a peer, given by its number in the configuration.
     pub fn handle_path_mtu(&mut self, now_us: u64, peer: usize, mtu: usize) {
         self.peers[peer].handle_path_mtu(now_us, mtu);
@@ -436,7 +367,7 @@ impl Gateway {
             path_mtu: peer.path_mtu().mtu(),
             narrower_mtu: peer.path_mtu().narrower(),
             packet_max: peer.egress.packet_max(),
-            trouble: peer.channel().trouble(),
+            trouble: peer.trouble(),
             wrong_key: peer.channel().wrong_key,
             keys: peer.key_state(),
             findings: peer.ingress.findings(),

@@ -1,5 +1,6 @@
 //! One far gateway: the session with it, and both directions of its traffic.
 
+mod address;
 mod hello;
 mod keys;
 mod renewal;
@@ -178,14 +179,17 @@ impl Peer {
     /// # Panics
     /// As [`Peer::new`].
     #[must_use]
-    pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize) -> Self {
+    pub(crate) fn reconfigured(mut self, gateway: &Config, index: usize, wanted: &PeerConfig) -> Self {
         self.egress.reconfigure(gateway);
         self.ingress.set_requests(gateway.requests);
         self.ingress.set_on_congestion(gateway.on_congestion);
         self.local = LocalNetworks::new(&gateway.local_networks);
         self.index = index;
         self.egress.renumber(index);
-        self
+        if wanted.address != self.config.address {
+            self.set_address(wanted.address);
+        }
+        self.with_keys_of(wanted)
     }
 
     /// Whether there is a session and the peer was heard recently.
@@ -446,7 +450,9 @@ impl Peer {
         if now_us >= self.next_hello_us {
             self.next_hello_us = now_us + if self.is_up { HELLO_US } else { CALL_US };
             let echo = self.session.as_ref().map_or(Token::UNKNOWN, |session| session.far_token);
-            self.send_hello(now_us, echo, entropy, out);
+            if self.config.has_address() {
+                self.send_hello(now_us, echo, entropy, out);
+            }
         }
     }
 

@@ -102,7 +102,7 @@ impl Passive {
         for (index, network) in listed.iter().enumerate() {
             let ours = self.config.peers.iter().find_map(|peer| {
                 let overlap = peer.networks.iter().find(|own| overlap(own, network));
-                overlap.map(|own| (own, peer.name.clone().unwrap_or_else(|| peer.address.to_string())))
+                overlap.map(|own| (own, peer.label()))
             });
             let problem = match ours {
                 Some((own, owner)) => Some(format!("the file here names {own} as one of {owner}")),
@@ -137,7 +137,7 @@ impl Passive {
     fn log_changes(&self, index: usize, differences: &[String]) {
         let before = self.agreement.differences(index);
         let Some(peer) = self.config.peers.get(index) else { return };
-        let peer = peer.name.clone().unwrap_or_else(|| peer.address.to_string());
+        let peer = peer.label();
         for difference in differences.iter().filter(|difference| !before.contains(difference)) {
             warn!(peer, "the two ends differ: {difference}");
         }

@@ -18,6 +18,7 @@ mod interfaces;
 mod lag;
 pub mod losses;
 pub mod metrics;
+mod names;
 mod overload;
 mod passive;
 mod path_mtu;

@@ -302,6 +302,7 @@ mod tests {
         PeerStatus {
             name: Some(name.to_owned()),
             address: "10.0.0.1:4700".parse().unwrap(),
+            host: None,
             up: true,
             trouble: None,
             wrong_key: 7,

@@ -43,6 +43,7 @@ use crate::error::StartError;
 use crate::exporter::Exporter;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
+use crate::names::Names;
 use crate::overload::Overload;
 use crate::pause::{Pauses, Reason};
 use crate::ports::{Ports, core_config};
@@ -106,6 +107,7 @@ pub struct Passive {
     /// Recovery pauses until tap and repair channel are drained.
     pub(crate) pauses: Pauses,
     pub(crate) agreement: Agreement,
+    pub(crate) names: Names,
     pub(crate) supervisor: Supervisor,
     pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
@@ -144,6 +146,8 @@ impl Passive {
         let errands = Errands::start().map_err(|error| StartError::new("start a thread", error))?;
         info!(wan = config.gateway.wan, tap = kind, "protecting");
         let exporter = Exporter::start(&config);
+        let mut names = Names::default();
+        names.configure(&config);
         Ok(Self {
             path: path.to_owned(),
             engine: Engine::new(gateway, clock_us()),
@@ -159,6 +163,7 @@ impl Passive {
             lag: Lag::new(clock_us()),
             pauses: Pauses::default(),
             agreement: Agreement::default(),
+            names,
             supervisor,
             next_interface_check_us: 0,
             next_reopening_us: 0,
@@ -208,6 +213,7 @@ impl Passive {
             self.engine.flush_due(clock_us(), &mut self.ports.outlets);
             self.filter_strangers();
             self.watch_interfaces();
+            self.follow_names();
             self.follow_path_mtu();
             self.limit_segments();
             self.look_at_strangers();

@@ -4,6 +4,7 @@
 use netio::udp;
 use tracing::trace;
 
+use crate::config::Peer;
 use crate::passive::Passive;
 
 /// Interval between questions to the kernel.
@@ -18,7 +19,8 @@ impl Passive {
         }
         self.next_path_mtu_us = now_us + ASK_US;
         let from = self.config.gateway.listen.ip();
-        for (index, peer) in self.config.peers.iter().enumerate() {
+        let known = |peer: &&Peer| !peer.address.ip().is_unspecified();
+        for (index, peer) in self.config.peers.iter().enumerate().filter(|(_, peer)| known(peer)) {
             match udp::path_mtu(from, peer.address) {
                 Ok(mtu) => self.engine.gateway.handle_path_mtu(now_us, index, mtu as usize),
                 Err(error) => trace!(%error, "no path MTU"),

@@ -77,6 +77,11 @@ impl Replacement {
     }
 }
 
+/// The addresses that stay as long as the tap does. The core knows its own datagrams to others.
+pub(crate) fn fixed_addresses(config: &GatewayConfig) -> Vec<SocketAddr> {
+    config.peers.iter().filter(|peer| peer.host.is_none()).map(|peer| peer.address).collect()
+}
+
 fn networks(config: &GatewayConfig) -> Vec<IpNet> {
     config.peers.iter().flat_map(|peer| peer.networks.iter().copied()).collect()
 }
@@ -92,7 +97,7 @@ fn tap_config(config: &GatewayConfig, signs: Signs) -> TapConfig {
         interface: config.gateway.wan.clone(),
         outgoing_to: networks(config),
         incoming_from: networks(config),
-        exclude: config.peers.iter().map(|peer| peer.address).collect(),
+        exclude: fixed_addresses(config),
         kind: match config.gateway.tap {
             TapChoice::Auto => TapKind::Auto,
             TapChoice::Ebpf => TapKind::Ebpf,

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 use crate::config::{self, GatewayConfig};
 use crate::error::StartError;
 use crate::findings;
+use crate::names::keep_addresses;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
 use daemon::control::Control;
@@ -49,7 +50,7 @@ impl Passive {
 
     fn try_reload(&mut self) -> Result<(), String> {
         let reading = config::read(&self.path);
-        let config = reading.config().map_err(|report| {
+        let mut config = reading.config().map_err(|report| {
             findings::log_refusal(&report);
             let file = self.path.display();
             match report.errors() {
@@ -58,6 +59,7 @@ impl Passive {
             }
         })?;
         findings::log(&reading.report());
+        keep_addresses(&self.config, &mut config);
         let core = core_config(&config).map_err(|error| error.to_string())?;
         self.engine.gateway.check_change(&core).map_err(|error| error.to_string())?;
         let prepared = self.prepare(config, core).map_err(|error| error.to_string())?;
@@ -115,6 +117,7 @@ impl Passive {
         self.exporter.configure(&config);
         self.drop_filter();
         self.config = config;
+        self.names.configure(&self.config);
         self.poller = poller;
         // The set of the tick has the old control socket.
         if let Err(error) = self.set_ticking(false) {

@@ -33,6 +33,7 @@ impl Passive {
         let observer = self.watch.observer();
         let peers = gateway.peers().zip(names).enumerate().map(|(index, (peer, name))| {
             let mut status = PeerStatus::of(name, &peer, *now_us);
+            status.host = config.peers[index].host.as_ref().map(ToString::to_string);
             status.differences = self.agreement.differences(index).to_vec();
             status.observed_by(observer, index);
             status

@@ -145,8 +145,12 @@ pub struct PauseStatus {
 pub struct PeerStatus {
     /// The operator's name for the peer.
     pub name: Option<String>,
-    /// Address of its end of the repair channel.
+    /// Address of its end of the repair channel. While the address of a name is not known, its IP address is
+    /// the unspecified one.
     pub address: SocketAddr,
+    /// Name and port that are looked up for the address; null if the file states the address itself.
+    #[serde(default)]
+    pub host: Option<String>,
     /// Whether there is a session, and authentic datagrams have arrived lately in both directions.
     pub up: bool,
     /// Why the repair channel does not work; null if it does.
@@ -345,6 +349,7 @@ impl PeerStatus {
         Self {
             name,
             address: peer.config.address,
+            host: None,
             up: peer.is_up,
             trouble: peer.trouble.map(|trouble| CauseStatus {
                 cause: trouble.to_string(),
@@ -393,9 +398,14 @@ impl PeerStatus {
         }
     }
 
-    /// The peer in logs and tables: its name, or else its address.
+    /// The peer in logs and tables: its name, or else its address as the file states it.
     pub fn label(&self) -> String {
-        self.name.clone().unwrap_or_else(|| self.address.to_string())
+        self.name.clone().unwrap_or_else(|| self.stated())
+    }
+
+    /// The address as the file states it.
+    pub fn stated(&self) -> String {
+        self.host.clone().unwrap_or_else(|| self.address.to_string())
     }
 }
 

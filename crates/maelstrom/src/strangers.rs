@@ -15,6 +15,7 @@ use tracing::debug;
 use crate::config::GatewayConfig;
 use crate::errands::Errand;
 use crate::passive::Passive;
+use crate::ports::fixed_addresses;
 
 /// Length of a look.
 const LOOK_US: u64 = 1_000_000;
@@ -78,7 +79,7 @@ fn all_arriving(config: &GatewayConfig) -> TapConfig {
     TapConfig {
         interface: config.gateway.wan.clone(),
         incoming_from: ["0.0.0.0/0", "::/0"].iter().filter_map(|all| all.parse::<IpNet>().ok()).collect(),
-        exclude: config.peers.iter().map(|peer| peer.address).collect(),
+        exclude: fixed_addresses(config),
         kind: TapKind::Packet,
         buffer_bytes: BUFFER_BYTES,
         ..TapConfig::default()

@@ -73,6 +73,11 @@ pub enum EventKind {
     },
     /// A change of the key has made progress.
     Keys(KeyState),
+    /// The peer is at another address.
+    Moved {
+        /// The address.
+        to: SocketAddr,
+    },
     /// The session was renewed while it was in use.
     Renewed {
         /// Number of renewals since the last such event.
@@ -175,6 +180,7 @@ impl EventKind {
             Self::Trouble(_) => "channel_trouble",
             Self::WrongKey { .. } => "wrong_key",
             Self::Keys(_) => "key_change",
+            Self::Moved { .. } => "peer_moved",
             Self::Renewed { .. } => "session_renewed",
             Self::NewSession { .. } => "session_began",
             Self::Paused { .. } => "recovery_paused",
@@ -263,7 +269,6 @@ impl fmt::Display for EventKind {
                 trouble.map_or(Ok(()), |trouble| write!(f, "; {trouble}"))
             }
             Self::Trouble(trouble) => trouble.fmt(f),
-            Self::Keys(state) => write!(f, "keys: {state}"),
             Self::WrongKey { count, from } => {
                 write!(f, "{} from {} failed the key of the peer", Many(*count, "datagram"), from.ip())
             }
@@ -315,17 +320,17 @@ impl fmt::Display for EventKind {
                 write!(f, "on the path to the peer, as it reports: {finding}")
             }
             Self::NoFinding(finding) => write!(f, "no more on the path from the peer: {finding}"),
-            Self::NarrowPath { .. } | Self::SegmentsLimited { .. } | Self::SegmentsUnlimited { .. } => {
-                self.fmt_lengths(f)
-            }
+            _ => self.fmt_others(f),
         }
     }
 }
 
 impl EventKind {
-    /// Writes an event about lengths of packets.
-    fn fmt_lengths(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Writes an event about lengths of packets, keys or addresses.
+    fn fmt_others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Keys(state) => write!(f, "keys: {state}"),
+            Self::Moved { to } => write!(f, "the peer is at {to}"),
             Self::NarrowPath { mtu } => {
                 write!(f, "the path carries packets of at most {mtu} bytes, less than `wan_mtu`")
             }

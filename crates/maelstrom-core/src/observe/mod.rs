@@ -12,15 +12,14 @@ mod peer;
 mod verdict;
 mod windows;
 
-use std::net::SocketAddr;
-
 pub use event::{Event, EventKind, Level, PauseReason};
 pub use journal::{EVENTS_MAX, Journal};
 pub use verdict::{Concern, Concerns, Condition, Verdict};
 pub use windows::{DELAY_BUCKETS, Fates, SPANS_S, Sample, Step, Window, delay_bound_us, delay_counts};
 
+use crate::config::PeerConfig;
 use crate::gateway::Gateway;
-use peer::Watched;
+use peer::{Watched, site};
 
 /// Interval between comparisons.
 const CHECK_US: u64 = 100_000;
@@ -65,7 +64,7 @@ impl Observer {
         }
         self.next_us = now_us + CHECK_US;
         self.journal_stalls(now_us);
-        self.follow(gateway.config().peers.iter().map(|peer| peer.address));
+        self.follow(&gateway.config().peers);
         for (watched, status) in self.peers.iter_mut().zip(gateway.peers()) {
             watched.observe(now_us, &status, &mut self.journal);
         }
@@ -115,16 +114,16 @@ impl Observer {
     }
 
     /// Keeps the state of peers that the configuration still names, in its order.
-    fn follow(&mut self, addresses: impl Iterator<Item = SocketAddr> + Clone) {
-        if addresses.clone().eq(self.peers.iter().map(Watched::address)) {
+    fn follow(&mut self, peers: &[PeerConfig]) {
+        if peers.iter().map(site).eq(self.peers.iter().map(Watched::site)) {
             return;
         }
         let mut old = std::mem::take(&mut self.peers);
-        self.peers.extend(addresses.map(|address| {
-            match old.iter().position(|watched| watched.address() == address) {
-                Some(at) => old.swap_remove(at),
-                None => Watched::new(address),
-            }
-        }));
+        self.peers.extend(peers.iter().map(
+            |peer| match old.iter().position(|watched| watched.is_of(peer)) {
+                Some(at) => old.swap_remove(at).with_site(peer),
+                None => Watched::new(peer),
+            },
+        ));
     }
 }

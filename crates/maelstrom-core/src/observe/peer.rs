@@ -9,11 +9,13 @@ use super::verdict::{Concern, Verdict, is_recovered, stays_lost};
 use super::windows::{SPANS_S, Step, Window, Windows};
 use crate::caps::Cap;
 use crate::channel::Trouble;
+use crate::config::PeerConfig;
 use crate::controller::{Decision, Limit};
 use crate::findings::{Finding, Findings};
-use crate::gateway::PeerStatus;
 use crate::keys::KeyState;
+use crate::peer_status::PeerStatus;
 use fec::RepairRate;
+use ipnet::IpNet;
 
 /// Time that a peer may be down before the reason must be known.
 const REASON_US: u64 = 1_000_000;
@@ -26,9 +28,18 @@ const CHOICE_US: u64 = 5_000_000;
 /// Share of repairs above which it is an event that a cap refuses them.
 const REFUSED_MIN: f64 = 0.1;
 
+/// Mark that tells peers apart, whatever their addresses: a network, which no two of them share.
+pub(super) type Site = Option<IpNet>;
+
+/// The site of a peer.
+pub(super) fn site(peer: &PeerConfig) -> Site {
+    peer.networks.first().copied()
+}
+
 /// The state of one peer, as far as events have told it.
 #[derive(Debug)]
 pub(super) struct Watched {
+    site: Site,
     address: SocketAddr,
     windows: Windows,
     concerns: Vec<Concern>,
@@ -45,9 +56,10 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    pub(super) fn new(peer: &PeerConfig) -> Self {
         Self {
-            address,
+            site: site(peer),
+            address: peer.address,
             windows: Windows::default(),
             concerns: vec![Concern::PeerDown],
             link: Link::default(),
@@ -63,8 +75,17 @@ impl Watched {
         }
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
+    pub(super) fn site(&self) -> Site {
+        self.site
+    }
+
+    /// Whether this is the peer of a configuration: its site or its address is the same.
+    pub(super) fn is_of(&self, peer: &PeerConfig) -> bool {
+        self.site == site(peer) || peer.has_address() && self.address == peer.address
+    }
+
+    pub(super) fn with_site(self, peer: &PeerConfig) -> Self {
+        Self { site: site(peer), ..self }
     }
 
     pub(super) fn course(&self) -> Vec<Step> {
@@ -81,8 +102,11 @@ impl Watched {
 
     /// Compares the peer with its state at the last call.
     pub(super) fn observe(&mut self, now_us: u64, peer: &PeerStatus<'_>, journal: &mut Journal) {
-        let address = self.address;
+        let address = peer.config.address;
         let mut note = |kind| journal.push(now_us, Some(address), kind);
+        if std::mem::replace(&mut self.address, address) != address {
+            note(EventKind::Moved { to: address });
+        }
         self.link.observe(now_us, peer, &mut note);
         if let Some(count) = self.wrong_key.on_count(now_us, peer.wrong_key) {
             note(EventKind::WrongKey { count, from: address });

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
 
-use crate::gateway::PeerStatus;
+use crate::peer_status::PeerStatus;
 use crate::wire::LossReport;
 
 /// Lengths of the windows in seconds.

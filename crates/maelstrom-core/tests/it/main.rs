@@ -25,6 +25,7 @@ mod late;
 mod lies;
 mod lifetime;
 mod lone;
+mod moves;
 mod noise;
 mod observe;
 mod overload;

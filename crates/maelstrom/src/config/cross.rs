@@ -11,7 +11,7 @@ use super::caps;
 use super::draft::{Draft, PeerDraft};
 use super::keys::CodeKeys;
 use super::memory;
-use super::types::SchemeChoice;
+use super::types::{PeerAddress, SchemeChoice};
 
 /// Runs all cross checks. Values that could not be read take no part in them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
@@ -235,7 +235,7 @@ fn keys_differ(peer: &PeerDraft, earlier: &[PeerDraft], findings: &mut Findings)
 fn families_agree(draft: &Draft, findings: &mut Findings) {
     let Some(listen) = &draft.gateway.listen else { return };
     for peer in &draft.peers {
-        let Some(address) = &peer.address else { continue };
+        let Some(address) = peer.address.as_ref().and_then(fixed) else { continue };
         if address.value == listen.value {
             findings.add(
                 Diagnostic::error(
@@ -258,6 +258,11 @@ fn families_agree(draft: &Draft, findings: &mut Findings) {
             );
         }
     }
+}
+
+/// An address that need not be looked up, with its place.
+pub(super) fn fixed(address: &Setting<PeerAddress>) -> Option<Setting<SocketAddr>> {
+    Some(Setting { value: address.value.fixed()?, span: address.span.clone() })
 }
 
 fn family(address: &SocketAddr) -> &'static str {
@@ -346,7 +351,7 @@ fn redundant(inner: &Setting<IpNet>, whole: &Setting<IpNet>) -> Diagnostic {
 /// A gateway must not be inside a protected network, or its repairs would be protected by further repairs.
 fn gateways_stand_outside(draft: &Draft, findings: &mut Findings) {
     for peer in &draft.peers {
-        let Some(address) = &peer.address else { continue };
+        let Some(address) = peer.address.as_ref().and_then(fixed) else { continue };
         if let Some((owner, network)) = network_around(&draft.peers, address.value.ip()) {
             let message = format!(
                 "the address {} lies inside {}, a network of {owner}",

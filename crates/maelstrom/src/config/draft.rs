@@ -1,7 +1,7 @@
 //! A configuration as far as it could be understood: each value with its place, `None` where the value is
 //! wrong.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use diagnostics::Span;
 use diagnostics::settings::{Draft as _, Section as _, Setting};
@@ -10,7 +10,7 @@ use maelstrom_core::controller::Targets;
 use maelstrom_core::{Class, PeerKey, Schedule, Scheme};
 
 use super::keys::{ClassDraft, CodeDraft, Gateway, GatewayDraft};
-use super::types::{Code, PathChoice, Peer, SchemeChoice};
+use super::types::{Code, PathChoice, Peer, PeerAddress, SchemeChoice};
 
 /// A gateway's whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,7 +104,7 @@ impl ClassDraft {
 #[derive(Clone, Debug)]
 pub(super) struct PeerDraft {
     pub(super) name: Option<Setting<Option<String>>>,
-    pub(super) address: Option<Setting<SocketAddr>>,
+    pub(super) address: Option<Setting<PeerAddress>>,
     pub(super) networks: Vec<Setting<IpNet>>,
     pub(super) key: Option<Setting<PeerKey>>,
     /// `None` also if the file names none.
@@ -126,11 +126,18 @@ impl PeerDraft {
         }
     }
 
-    fn finish(self) -> Peer {
+    /// `v6`: the IP version in which repairs travel.
+    fn finish(self, v6: bool) -> Peer {
+        let unknown = if v6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
+        let (address, host) = match self.address.expect(GAP).value {
+            PeerAddress::Ip(address) => (address, None),
+            PeerAddress::Name(host) => (SocketAddr::new(unknown, host.port), Some(host)),
+        };
         assert!(!self.networks.is_empty(), "a peer without networks is an error");
         Peer {
             name: self.name.expect(GAP).value,
-            address: self.address.expect(GAP).value,
+            address,
+            host,
             networks: self.networks.into_iter().map(|network| network.value).collect(),
             key: self.key.expect(GAP).value,
             next_key: self.next_key.map(|key| key.value),
@@ -145,11 +152,13 @@ impl Draft {
     /// # Panics
     /// If there is a gap: the reader must have reported an error for it.
     pub(super) fn finish(self) -> GatewayConfig {
+        let gateway = Gateway::finish(self.gateway);
+        let v6 = gateway.listen.is_ipv6();
         GatewayConfig {
-            gateway: Gateway::finish(self.gateway),
+            gateway,
             code: self.code.finish(),
             classes: self.classes.into_iter().map(ClassDraft::class).collect(),
-            peers: self.peers.into_iter().map(PeerDraft::finish).collect(),
+            peers: self.peers.into_iter().map(|peer| peer.finish(v6)).collect(),
         }
     }
 }

@@ -13,7 +13,7 @@ use maelstrom_core::congestion::OnCongestion;
 use maelstrom_core::{Match, Protect, RepairDscp, RepairRate, Requests};
 
 use super::classes::{self, Conditions};
-use super::types::{InjectionChoice, Mode, MtuChoice, PathChoice, SchemeChoice, TapChoice};
+use super::types::{InjectionChoice, Mode, MtuChoice, PathChoice, PeerAddress, SchemeChoice, TapChoice};
 use super::values::{self, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
 
 /// Maximum number of `[[peer]]` sections.
@@ -397,9 +397,11 @@ diagnostics::settings! {
             example: "name = \"tokyo\"",
         }
         /// The peer's `listen`. The gateway sends repairs there, and accepts sessions from no other address.
-        address: SocketAddr {
+        /// The name of a host is looked up at the start, and again while the peer is silent.
+        address: PeerAddress {
             form: Text::new(
-                "the peer's IP address and port, such as `10.81.9.2:4700` or `[2001:db8::2]:4700`",
+                "the peer's IP address or host name, and port, such as `10.81.9.2:4700`, `[2001:db8::2]:4700` or \
+                 `gateway.example.net:4700`",
                 values::peer_address,
             ),
             default: Fallback::Required,

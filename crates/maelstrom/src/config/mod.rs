@@ -42,7 +42,8 @@ pub use maelstrom_core::controller::Targets;
 pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};
 pub use memory::MEMORY_MAX;
 pub use types::{
-    Code, InjectionChoice, Mode, MtuChoice, PathChoice, Peer, SchemeChoice, TapChoice, UnknownChoice,
+    Code, Host, InjectionChoice, Mode, MtuChoice, PathChoice, Peer, PeerAddress, SchemeChoice, TapChoice,
+    UnknownChoice,
 };
 
 use diagnostics::Findings;

@@ -140,13 +140,59 @@ impl Code {
     }
 }
 
+/// The name of a host, with a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// The name.
+    pub name: String,
+    /// The UDP port.
+    pub port: u16,
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name, self.port)
+    }
+}
+
+/// Place of a far gateway as a file states it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// An address that does not change.
+    Ip(SocketAddr),
+    /// A name, which is looked up while the gateway runs.
+    Name(Host),
+}
+
+impl PeerAddress {
+    /// The address, unless it must be looked up.
+    pub fn fixed(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Ip(address) => Some(*address),
+            Self::Name(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Name(host) => host.fmt(f),
+        }
+    }
+}
+
 /// A far gateway and the site behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peer {
     /// The operator's name for it.
     pub name: Option<String>,
-    /// Address that repairs come from and go to.
+    /// Address that repairs come from and go to. With a `host`, the latest one of that name, or the
+    /// unspecified IP address while none is known.
     pub address: SocketAddr,
+    /// Name that is looked up for the address.
+    pub host: Option<Host>,
     /// Networks of the far site, at least one, with no host bits set.
     pub networks: Vec<IpNet>,
     /// The key that this pair of gateways shares.
@@ -158,8 +204,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The peer in logs and tables: its name, or else its address.
+    /// The peer in logs and tables: its name, or else its address as the file states it.
     pub fn label(&self) -> String {
-        self.name.clone().unwrap_or_else(|| self.address.to_string())
+        let stated = || self.host.as_ref().map_or_else(|| self.address.to_string(), Host::to_string);
+        self.name.clone().unwrap_or_else(stated)
     }
 }

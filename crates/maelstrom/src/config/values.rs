@@ -8,6 +8,8 @@ use diagnostics::settings::Fault;
 use ipnet::IpNet;
 use maelstrom_core::{DSCP_MAX, RateError, RepairDscp, RepairRate};
 
+use super::types::{Host, PeerAddress};
+
 /// Longest path of a Unix socket: `sun_path` is 108 with its closing zero.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -34,9 +36,8 @@ pub(super) fn own_address(text: &str) -> Result<SocketAddr, Fault> {
         return Err(match text.trim_matches(['[', ']']).parse::<IpAddr>() {
             Ok(IpAddr::V4(ip)) => fault("has no port").help(format!("add one: `\"{ip}:4700\"`")),
             Ok(IpAddr::V6(ip)) => fault("has no port").help(format!("add one: `\"[{ip}]:4700\"`")),
-            Err(_) => fault("is not an address with a port").help(
-                "give the address in digits: names are not looked up, because a gateway must start without DNS",
-            ),
+            Err(_) => fault("is not an address with a port")
+                .help("give it in digits, because a gateway starts without name servers"),
         });
     };
     let ip = address.ip();
@@ -50,14 +51,41 @@ pub(super) fn own_address(text: &str) -> Result<SocketAddr, Fault> {
     Ok(address)
 }
 
-/// The address of a far gateway.
-pub(super) fn peer_address(text: &str) -> Result<SocketAddr, Fault> {
+/// The address of a far gateway, or its name.
+pub(super) fn peer_address(text: &str) -> Result<PeerAddress, Fault> {
+    if let Some(host) = host(text) {
+        return Ok(PeerAddress::Name(host));
+    }
+    if is_host_name(text) {
+        let fault = Fault::bad("has no port").seen(quoted(text));
+        return Err(fault.help(format!("add one: `\"{text}:4700\"`")));
+    }
     let address = own_address(text)?;
     if address.ip().is_unspecified() {
         let fault = Fault::bad("is not the address of a machine").seen(quoted(text));
         return Err(fault.help("give the address that the peer has as `listen`"));
     }
-    Ok(address)
+    Ok(PeerAddress::Ip(address))
+}
+
+/// The name of a host with a port.
+fn host(text: &str) -> Option<Host> {
+    let (name, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|&port| port > 0)?;
+    is_host_name(name).then(|| Host { name: name.to_owned(), port })
+}
+
+/// Whether a text is the name of a host (RFC 1123 §2.1). The last label has a letter, so that a mistyped
+/// address is none.
+fn is_host_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let last = text.rsplit('.').next().unwrap_or("");
+    text.len() <= 253 && text.split('.').all(is_label) && last.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
 /// The DSCP of repairs.

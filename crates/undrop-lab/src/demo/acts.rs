@@ -261,6 +261,7 @@ mod tests {
         PeerStatus {
             name: None,
             address: ([10, 81, 9, 1], 4700).into(),
+            host: None,
             up: true,
             trouble: None,
             wrong_key: 0,

@@ -144,6 +144,7 @@ mod tests {
         PeerStatus {
             name: Some(name.to_owned()),
             address: "10.81.9.2:4700".parse().unwrap(),
+            host: None,
             up: true,
             trouble: None,
             wrong_key: 0,

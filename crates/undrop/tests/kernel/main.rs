@@ -16,6 +16,7 @@ mod log_outlets;
 mod managed_mtu;
 mod moldudp64;
 mod multicast;
+mod names;
 mod node;
 mod pair;
 mod paths;

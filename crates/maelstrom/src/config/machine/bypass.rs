@@ -9,6 +9,7 @@ use diagnostics::{Diagnostic, Findings};
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{Socket, SocketAddr};
 
+use super::super::cross::fixed;
 use super::super::draft::Draft;
 use super::facts::Facts;
 use super::filters::{Hook, each_filter};
@@ -120,7 +121,7 @@ fn ways_past_the_tap(wan: &Setting<String>, device: &str, findings: &mut Finding
 /// A tunnel over the WAN may itself lead to a protected network. Then each repair causes further ones.
 fn repairs_in_tunnels(draft: &Draft, wan: &str, findings: &mut Findings) {
     for peer in &draft.peers {
-        let Some(address) = &peer.address else { continue };
+        let Some(address) = peer.address.as_ref().and_then(fixed) else { continue };
         let Some(interface) = interface_to(address.value.ip()).filter(|interface| interface != wan) else {
             continue;
         };

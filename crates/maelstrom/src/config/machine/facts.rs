@@ -151,7 +151,7 @@ fn read_network(draft: &Draft) -> (Option<Vec<Interface>>, BTreeMap<IpAddr, Opti
     let Ok(interfaces) = netlink.interfaces() else { return (None, BTreeMap::new()) };
     let mut routes = BTreeMap::new();
     for peer in &draft.peers {
-        let address = peer.address.iter().map(|address| address.value.ip());
+        let address = peer.address.iter().filter_map(|address| Some(address.value.fixed()?.ip()));
         let networks = peer.networks.iter().map(|network| first_host(&network.value));
         for destination in address.chain(networks) {
             if let Ok(route) = netlink.route(destination, &interfaces) {

@@ -9,6 +9,7 @@ mod facts;
 mod filters;
 mod injection;
 mod lead;
+mod names;
 mod netlink;
 mod network;
 mod record;
@@ -26,6 +27,7 @@ pub(crate) use lead::{Lead, leads_to};
 
 /// Adds what this machine lacks to run the draft, as far as the draft could be read.
 pub(super) fn check_draft(draft: &Draft, findings: &mut Findings) {
+    let draft = &names::looked_up(draft.clone(), findings);
     let facts = Facts::gather(draft);
     judge(draft, &facts, Schedule::repair_overhead, findings);
     bypass::check(draft, &facts, findings);

@@ -2,6 +2,7 @@
 
 use diagnostics::{Diagnostic, Findings};
 
+use super::super::cross::fixed;
 use super::super::draft::Draft;
 use super::facts::{Facts, first_host};
 use super::route::Interface;
@@ -123,7 +124,8 @@ fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         return;
     }
     for peer in &draft.peers {
-        let address = peer.address.iter().map(|a| (a.value.ip(), a.value.ip().to_string(), a.span.clone()));
+        let address = peer.address.iter().filter_map(fixed);
+        let address = address.map(|a| (a.value.ip(), a.value.ip().to_string(), a.span));
         let networks =
             peer.networks.iter().map(|n| (first_host(&n.value), n.value.to_string(), n.span.clone()));
         for (destination, shown, span) in address.chain(networks) {

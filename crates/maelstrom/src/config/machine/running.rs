@@ -1,9 +1,11 @@
 //! Differences from the peers' configurations. The running gateway learns them, and no file of this machine
 //! shows them.
 
+use diagnostics::settings::Setting;
 use diagnostics::{Diagnostic, Findings};
 
 use super::super::draft::Draft;
+use super::super::types::PeerAddress;
 use crate::status;
 
 /// Adds the differences that the gateway at the draft's control socket reports, if one answers.
@@ -14,7 +16,8 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     };
     for peer in &status.peers {
         let networks = draft.peers.iter().find_map(|draft| {
-            let address = draft.address.as_ref().filter(|address| address.value == peer.address)?;
+            let stated = |address: &&Setting<PeerAddress>| address.value.to_string() == peer.stated();
+            let address = draft.address.as_ref().filter(stated)?;
             Some(draft.networks.first().map_or(address.span.clone(), |network| network.span.clone()))
         });
         for difference in &peer.differences {

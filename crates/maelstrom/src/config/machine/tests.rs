@@ -49,7 +49,7 @@ fn interface(name: &str, mtu: u32, addresses: &[&str]) -> Interface {
 fn machine(draft: &Draft) -> Facts {
     let peer = &draft.peers[0];
     let networks = peer.networks.iter().map(|network| first_host(&network.value));
-    let address = peer.address.iter().map(|address| address.value.ip());
+    let address = peer.address.iter().filter_map(|address| Some(address.value.fixed()?.ip()));
     let route = |to: IpAddr| Route {
         interface: "wan0".to_owned(),
         gateway: Some(if to.is_ipv4() {

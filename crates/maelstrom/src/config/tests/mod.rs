@@ -199,15 +199,44 @@ fn interface_names_follow_the_rules_of_linux() {
 }
 
 #[test]
-fn addresses_need_digits_and_a_port_of_one_machine() {
+fn addresses_have_a_port_and_are_those_of_one_machine() {
     assert_eq!(finding("10.81.9.2:4700", "10.81.9.2").help, ["add one: `\"10.81.9.2:4700\"`"]);
     assert_eq!(finding("10.81.9.1:4700", "[2001:db8::1]").help, ["add one: `\"[2001:db8::1]:4700\"`"]);
+    for wrong in ["10.81.9.2:0", "224.0.0.1:4700", "255.255.255.255:4700", "0.0.0.0:4700", ""] {
+        assert_eq!(code_of("10.81.9.2:4700", wrong), "bad-value", "{wrong}");
+    }
+    assert_eq!(
+        code_of("10.81.9.1:4700", "near.example:4700"),
+        "bad-value",
+        "a gateway knows its own address"
+    );
+    configuration(&GOOD.replace("10.81.9.1:4700", "0.0.0.0:4700"));
+}
+
+#[test]
+fn a_peer_may_have_the_name_of_a_host() {
+    let peer = |address: &str| configuration(&GOOD.replace("10.81.9.2:4700", address)).peers.remove(0);
+    let named = peer("gw-1.far.example:4701");
+    assert_eq!(named.host, Some(Host { name: "gw-1.far.example".to_owned(), port: 4701 }));
+    assert_eq!(
+        (named.label().as_str(), named.address),
+        ("gw-1.far.example:4701", ([0, 0, 0, 0], 4701).into())
+    );
+    assert!(peer("10.81.9.3:4700").host.is_none() && peer("localhost:4700").host.is_some());
+    assert_eq!(finding("10.81.9.2:4700", "far.example").help, ["add one: `\"far.example:4700\"`"]);
+    let long = format!("{}.example:4700", "x".repeat(64));
     for wrong in
-        ["far.example:4700", "10.81.9.2:0", "224.0.0.1:4700", "255.255.255.255:4700", "0.0.0.0:4700", ""]
+        ["10.81.9.2.7:4700", "far_site:4700", "-far.example:4700", "far..example:4700", "far:0", &long]
     {
         assert_eq!(code_of("10.81.9.2:4700", wrong), "bad-value", "{wrong}");
     }
-    configuration(&GOOD.replace("10.81.9.1:4700", "0.0.0.0:4700"));
+    let twice = second_peer("far.example:4700", "\"10.81.3.0/24\"", "b");
+    assert_eq!(twice.diagnostics().len(), 0, "{twice}");
+    let named = GOOD.replace("10.81.9.2:4700", "far.example:4700");
+    let other =
+        "\n[[peer]]\naddress = \"far.example:4700\"\nnetworks = [\"10.81.3.0/24\"]\nkey_file = \"b\"\n";
+    let report = examined(&(named + other)).1;
+    assert_eq!(report.diagnostics()[0].code, "duplicate-peer", "{report}");
 }
 
 #[test]

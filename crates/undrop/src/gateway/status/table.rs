@@ -185,7 +185,13 @@ fn peer_line(text: &mut String, peer: &PeerStatus) {
         Some(ms) if ms < 10_000 => format!("heard {ms} ms ago"),
         Some(ms) => format!("heard {} ago", duration(ms / 1000)),
     };
-    let address = if peer.name.is_some() { format!(" ({})", peer.address) } else { String::new() };
+    let known = Some(peer.address).filter(|address| !address.ip().is_unspecified());
+    let address = known.map_or_else(|| "address unknown".to_owned(), |address| address.to_string());
+    let address = match (&peer.name, &peer.host) {
+        (Some(_), Some(host)) => format!(" ({host}, {address})"),
+        (None, None) => String::new(),
+        _ => format!(" ({address})"),
+    };
     let state = if peer.up { "up" } else { "DOWN" };
     let round_trip =
         peer.rtt_us.map_or(String::new(), |us| format!(", round trip {:.1} ms", us as f64 / 1000.0));
@@ -414,6 +420,7 @@ mod tests {
         PeerStatus {
             name: Some("osaka".to_owned()),
             address: "10.81.9.2:4700".parse().unwrap(),
+            host: None,
             up: true,
             trouble: None,
             wrong_key: 0,
