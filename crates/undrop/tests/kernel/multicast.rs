@@ -341,6 +341,13 @@ fn programs_get_json_and_the_status_of_a_running_node() {
     let output = undrop(&["status", "--control", &shown]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("1 group over") && text.contains("50 queued"), "{text}");
+    assert_eq!(status["groups"][0]["reception"]["messages"], 50);
+    let output = undrop(&["top", "--once", "--control", &shown]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let row: Vec<&str> =
+        text.lines().find(|line| line.starts_with("load ")).unwrap().split_whitespace().collect();
+    // A group that nothing is sent to has rates, and no recoveries.
+    assert_eq!(row[2..], ["0", "0", "0", "0", "0", "-"], "{text}");
 
     send(&seed, &["load"], "last\n");
     let text = output_of(receiver);

@@ -48,8 +48,8 @@ impl Session {
     fn from(&self, number: u64) -> impl Iterator<Item = &[u8]> {
         let at = self.kept.partition_point(|&(kept, _)| kept < number);
         let consecutive =
-            (number..).zip(self.kept.range(at..)).take_while(|(wanted, (kept, _))| wanted == kept);
-        consecutive.map(|(_, (_, message))| &**message)
+            self.kept.range(at..).zip(number..).take_while(|((kept, _), wanted)| kept == wanted);
+        consecutive.map(|((_, message), _)| &**message)
     }
 }
 

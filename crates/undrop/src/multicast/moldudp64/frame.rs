@@ -1,6 +1,6 @@
 //! The place of a Ricochet message in a feed, as its headers state it (`docs/wire.md`).
 
-use super::packet::SessionId;
+use super::packet::{SessionId, is_number};
 
 const MAGIC: [u8; 4] = *b"MU64";
 
@@ -41,11 +41,11 @@ impl Frame {
         let (&number, rest) = rest.split_first_chunk()?;
         let (session, number) = (SessionId(session), u64::from_be_bytes(number));
         match (kind, rest.len()) {
-            _ if number == 0 || number == u64::MAX => None,
+            _ if !is_number(number) => None,
             (0, 0) => Some(Self::Message { session, number }),
             (1, 8) => {
                 let last = u64::from_be_bytes(rest.try_into().ok()?);
-                (number <= last && last < u64::MAX).then_some(Self::Lost { session, first: number, last })
+                (number <= last && is_number(last)).then_some(Self::Lost { session, first: number, last })
             }
             (2, 0) => Some(Self::End { session, next: number }),
             _ => None,

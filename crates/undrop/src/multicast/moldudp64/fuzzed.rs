@@ -16,7 +16,7 @@ pub(super) fn wire(data: &[u8]) {
                     let count = messages.count();
                     let length_max = data.len().max(DATAGRAM_MAX);
                     let packed = write_messages(&mut written, session, number, length_max, messages);
-                    assert!(count == usize::from(packed) && number.checked_add(count as u64).is_some());
+                    assert_eq!(count, usize::from(packed));
                 }
                 Content::Heartbeat => write_heartbeat(&mut written, session, number),
                 Content::End => write_end(&mut written, session, number),
@@ -52,14 +52,18 @@ pub(super) fn reader(data: &[u8]) -> (u64, u64) {
         now_us += u64::from(wait) * 100;
         let session = SessionId([b'A' + name % 4; 10]);
         // Some numbers are far from the others.
-        let shift = if kind & 0xf0 == 0xf0 { 24 } else { 0 };
-        let number = (u64::from(u16::from_be_bytes([high, low])) << shift) + 1;
+        let shift = match kind >> 4 {
+            15 => 24,
+            14 => 48,
+            _ => 0,
+        };
+        let number = (u64::from(u16::from_be_bytes([high, low])) << shift).wrapping_add(1);
         let messages = std::iter::repeat_n(&b"message"[..], usize::from(count % 8));
         match kind % 6 {
             0 | 1 => reader.handle_messages(now_us, session, number, messages, Origin::Feed, &mut out),
             2 => reader.handle_messages(now_us, session, number, messages, Origin::Answer, &mut out),
             3 => reader.handle_end(now_us, session, number, &mut out),
-            4 => reader.handle_lost(now_us, session, number, number + u64::from(count), &mut out),
+            4 => reader.handle_lost(now_us, session, number, number.saturating_add(count.into()), &mut out),
             _ => reader.handle_timeout(now_us, &mut out),
         }
         while let Some(request) = reader.poll_request(now_us) {

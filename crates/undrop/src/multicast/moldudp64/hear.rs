@@ -38,6 +38,10 @@ const UNASKED_US: u64 = 20_000;
 /// Silence of a feed of which this command says so, and after which another session may begin. A feed sends a
 /// heartbeat each second.
 const SILENCE_US: u64 = 3_000_000;
+/// Maximum number of batches of packets read in one turn.
+const BATCHES_MAX: usize = 8;
+/// Interval between looks whether the interface was replaced.
+const LOOK_US: u64 = 100_000;
 /// Maximum number of requests of one turn.
 const REQUESTS_MAX: usize = 16;
 /// Maximum number of answers read in one turn.
@@ -140,6 +144,8 @@ struct Bridge<'a> {
     buffer: Vec<u8>,
     counts: Counts,
     heard_us: u64,
+    /// Time of the last look at the interface.
+    looked_us: u64,
     is_silent: bool,
 }
 
@@ -181,6 +187,7 @@ impl<'a> Bridge<'a> {
             buffer: vec![0; DATAGRAM_MAX],
             counts: Counts::default(),
             heard_us: 0,
+            looked_us: 0,
             is_silent: false,
         })
     }
@@ -231,10 +238,12 @@ impl<'a> Bridge<'a> {
         let mut poller = self.poller()?;
         let mut reported_us = 0;
         self.heard_us = self.clock.now_us();
+        let mut may_wait = false;
         while !self.interrupt.is_requested() {
-            let _ = poller.wait(Some(self.clock.wait(self.reader.next_timeout())))?;
+            let wait = self.clock.wait(self.reader.next_timeout());
+            let _ = poller.wait(Some(if may_wait { Duration::ZERO } else { wait }))?;
             supervisor.turn(self.clock.now_us());
-            self.hear(supervisor)?;
+            may_wait = self.hear(supervisor)?;
             self.take_answers()?;
             self.reader.handle_timeout(self.clock.now_us(), &mut self.steps);
             self.carry(supervisor)?;
@@ -259,9 +268,9 @@ impl<'a> Bridge<'a> {
         Ok(poller)
     }
 
-    /// Reads all packets that wait.
-    fn hear(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
-        loop {
+    /// Reads packets that wait. Returns whether more may wait.
+    fn hear(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<bool> {
+        for _ in 0..BATCHES_MAX {
             let Self { listener, reader, steps, counts, clock, heard_us, args, .. } = self;
             let now_us = clock.now_us();
             let may_wait = listener.recv(|heard| {
@@ -278,12 +287,11 @@ impl<'a> Bridge<'a> {
             })?;
             self.carry(supervisor)?;
             if !may_wait || self.interrupt.is_requested() {
-                return Ok(());
+                return Ok(false);
             }
-            // A feed without pause must not keep answers from being read.
-            self.take_answers()?;
-            self.ask();
         }
+        // A feed without pause must not keep answers from being read.
+        Ok(true)
     }
 
     fn take_answers(&mut self) -> anyhow::Result<()> {
@@ -380,7 +388,11 @@ impl<'a> Bridge<'a> {
 
     /// Joins the feed again if the name of the interface stands for another one. Returns whether it did.
     fn listen_again(&mut self) -> bool {
-        let local = &*self.args.local;
+        let (local, now_us) = (&*self.args.local, self.clock.now_us());
+        if now_us - self.looked_us < LOOK_US {
+            return false;
+        }
+        self.looked_us = now_us;
         if if_nametoindex(local).is_ok_and(|index| index != self.listener.interface())
             && let Ok(listener) = PlainListener::bind(self.args.feed, local, BUFFER_BYTES)
         {

@@ -17,6 +17,9 @@ pub(super) const HEADER: usize = 20;
 pub(super) const BLOCK: usize = 2;
 /// Longest payload of a datagram, in bytes.
 pub(super) const DATAGRAM_MAX: usize = 65_507;
+/// Largest number of a message that is believed. No feed comes near it, and sums of numbers below it do not
+/// overflow.
+pub(super) const NUMBER_MAX: u64 = 1 << 62;
 /// Maximum number of messages that a request names, because 65,535 has another meaning.
 pub(super) const COUNT_MAX: u16 = 0xfffe;
 
@@ -47,7 +50,7 @@ pub(super) enum Malformed {
     TooShort,
     /// Bytes follow its last message.
     TooLong,
-    /// The number of its first message is 0, or that of its last one passes the largest number.
+    /// The number of its first message is 0, or larger than [`NUMBER_MAX`].
     Number,
 }
 
@@ -105,12 +108,13 @@ impl<'a> Packet<'a> {
                 Content::Messages(Messages { blocks })
             }
         };
-        let messages = if matches!(content, Content::Messages(_)) { count.into() } else { 0 };
-        if number == 0 || number.checked_add(messages).is_none() {
-            return Err(Malformed::Number);
-        }
-        Ok(Self { session, number, content })
+        is_number(number).then_some(Self { session, number, content }).ok_or(Malformed::Number)
     }
+}
+
+/// Returns whether a message can have this number.
+pub(super) fn is_number(number: u64) -> bool {
+    (1..=NUMBER_MAX).contains(&number)
 }
 
 fn split_header(bytes: &[u8]) -> Option<(SessionId, u64, u16, &[u8])> {
@@ -178,10 +182,7 @@ impl Request {
         if !rest.is_empty() {
             return Err(Malformed::TooLong);
         }
-        if number == 0 {
-            return Err(Malformed::Number);
-        }
-        Ok(Self { session, number, count })
+        is_number(number).then_some(Self { session, number, count }).ok_or(Malformed::Number)
     }
 
     /// Writes the request into a buffer, which is emptied first.

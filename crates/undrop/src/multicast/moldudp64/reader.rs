@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::packet::{Content, Packet, Request, SessionId};
+use super::packet::{Content, Packet, Request, SessionId, is_number};
 use super::sequence::{Origin, ReaderCounts, Sequence, Step, Times};
 
 /// Maximum number of sessions that are over and remembered.
@@ -95,11 +95,11 @@ impl Reader {
                 sequence.heard_us = now_us;
             }
             if sequence.note_number(number) {
-                let mut all = (number..).zip(messages).peekable();
+                let mut all = messages.zip(number..).peekable();
                 if all.peek().is_none() {
                     sequence.raise(now_us, &times, number);
                 }
-                for (number, message) in all {
+                for (message, number) in all {
                     sequence.insert(now_us, &times, number, message, origin, counts);
                 }
             } else {
@@ -133,7 +133,7 @@ impl Reader {
         out: &mut Vec<Step>,
     ) {
         let times = self.times;
-        let is_range = first <= last && last < u64::MAX;
+        let is_range = first <= last && is_number(last);
         if is_range && let Some((sequence, counts)) = self.sequence(now_us, session, first, Origin::Feed) {
             sequence.heard_us = now_us;
             if sequence.note_number(last) {
@@ -182,6 +182,10 @@ impl Reader {
         number: u64,
         origin: Origin,
     ) -> Option<(&mut Sequence, &mut ReaderCounts)> {
+        if !is_number(number) {
+            self.counts.implausible += 1;
+            return None;
+        }
         let place = self.place(now_us, session, number, origin)?;
         let Self { present, next, counts, .. } = self;
         let sequence = match place {
