@@ -349,6 +349,53 @@ mod tests {
         assert_eq!(Lookup::choose(at(9), &[]), None);
     }
 
+    /// A gateway with a peer that has a name, and one that has an address.
+    fn config(test: &str, addresses: [&str; 2]) -> GatewayConfig {
+        let directory = std::env::temp_dir().join(format!("undrop-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut text = "[gateway]\nwan = \"wan0\"\nlisten = \"203.0.113.1:4700\"\n".to_owned();
+        for (n, address) in addresses.iter().enumerate() {
+            let key = directory.join(format!("{n}.key"));
+            keyfile::KeyText::new(&[n as u8 + 1; 32]).write_new(&key).unwrap();
+            let networks = format!("networks = [\"10.82.{n}.0/24\"]\nkey_file = \"{n}.key\"\n");
+            text += &format!("[[peer]]\naddress = \"{address}\"\n{networks}");
+        }
+        let config = crate::config::parse(&directory.join("gateway.toml"), &text).config().unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        config
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_the_peers_is_refused() {
+        let config = config("names-usable", ["far.test:4700", "203.0.113.3:4700"]);
+        let of = |found: &[SocketAddr]| usable(&config, 0, found.to_vec());
+        let v6: SocketAddr = "[2001:db8::7]:4700".parse().unwrap();
+        assert_eq!(of(&[at(2)]), Ok(at(2)));
+        assert_eq!(of(&[v6, at(2)]), Ok(at(2)));
+        assert_eq!(
+            [of(&[]), of(&[v6])],
+            [Err(Unusable::None { v6: false }), Err(Unusable::None { v6: false })]
+        );
+        assert_eq!(of(&[at(1)]), Err(Unusable::Own(at(1))));
+        assert_eq!(of(&[at(3)]), Err(Unusable::Other(at(3), "203.0.113.3:4700".to_owned())));
+        let inside: SocketAddr = "10.82.1.9:4700".parse().unwrap();
+        assert_eq!(of(&[inside]), Err(Unusable::Inside(inside.ip())));
+    }
+
+    #[test]
+    fn a_reload_keeps_the_address_of_a_name_and_of_a_site() {
+        let mut old = config("names-old", ["far.test:4700", "203.0.113.3:4700"]);
+        old.peers[0].address = at(2);
+        let mut new = config("names-new", ["far.test:4700", "other.test:4700"]);
+        keep_addresses(&old, &mut new);
+        assert_eq!([new.peers[0].address, new.peers[1].address], [at(2), at(3)]);
+        let mut fixed = config("names-fixed", ["203.0.113.9:4700", "new.test:4700"]);
+        fixed.peers[1].networks = vec!["10.99.0.0/16".parse().unwrap()];
+        keep_addresses(&old, &mut fixed);
+        assert_eq!(fixed.peers[0].address, at(9), "the file states it");
+        assert!(fixed.peers[1].address.ip().is_unspecified(), "another name of another site");
+    }
+
     #[test]
     fn the_system_knows_this_machine_and_no_invalid_name() {
         let found = look_up_within(&host("localhost"), Duration::from_secs(30)).unwrap();
