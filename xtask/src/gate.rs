@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::Context as _;
 
 use crate::lanes::Job;
-use crate::process::{cargo, is_there, root, succeeds};
+use crate::process::{cargo, is_there, root, succeeds, target};
 use crate::tally::{self, Tally};
 use crate::verdict::Verdict;
 use crate::{lanes, programs, style};
@@ -42,6 +42,7 @@ pub(crate) fn run(extent: Extent) -> anyhow::Result<bool> {
     if extent == Extent::Whole {
         verdict.step("ARM kernels", arm_kernels)?;
         verdict.step("documentation", |_| documentation())?;
+        verdict.step("book", book)?;
         verdict.step("licences", licences)?;
         verdict.step("fuzz targets", fuzz_targets)?;
     }
@@ -77,6 +78,17 @@ fn documentation() -> anyhow::Result<bool> {
     // The documentation is for people who work on the code, so it contains private items and links to them.
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
     succeeds(doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
+}
+
+/// Builds the book for operators. The style rules check its links.
+fn book(tally: &mut Tally) -> anyhow::Result<bool> {
+    if !is_there(Command::new("mdbook").arg("--version")) {
+        tally.skipped.push("book: mdbook is not installed (cargo install mdbook)".to_owned());
+        return Ok(true);
+    }
+    let mut build = Command::new("mdbook");
+    build.args(["build", "docs/book", "--dest-dir"]).arg(target().join("book")).current_dir(root());
+    succeeds(&mut build)
 }
 
 fn licences(tally: &mut Tally) -> anyhow::Result<bool> {

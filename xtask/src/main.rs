@@ -5,6 +5,7 @@ mod dist;
 mod gate;
 mod habits;
 mod lanes;
+mod links;
 mod native;
 mod process;
 mod programs;
@@ -36,7 +37,7 @@ Usage: cargo xtask TASK
   assure [STEP] interleavings, memory, native, fuzzing, coverage, advisories, mutants: hours of search for faults that tests miss;
                 without a name, all steps; `assure mutants -- ARGS` passes arguments on to cargo-mutants
   style         the style rules alone; --record makes the present counts of writing habits the new limits
-  schema        the JSON Schema files in docs/schema; --write writes them from the types in the source
+  schema        the JSON Schema files in docs/schema and docs/book/json.md; --write writes them from the types in the source
   wire          the tables of docs/wire.md and the dissector ops/undrop.lua; --write writes both from docs/wire.toml
   python        the tests of the Python module alone
   c             the tests of the C library alone: examples in C, C++ and Go

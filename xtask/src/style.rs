@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::process::root;
-use crate::{habits, wings};
+use crate::{habits, links, wings};
 
 /// Maximum number of lines of a file above its tests.
 const FILE_LINES_MAX: usize = 500;
@@ -46,6 +46,8 @@ pub(crate) fn run(record: bool) -> anyhow::Result<bool> {
             habits.insert(name, habits::find(&text));
         }
     }
+    let names: Vec<String> = habits.keys().cloned().collect();
+    complaints.extend(links::complaints(&root, &names));
     let counts: habits::Counts = habits.iter().map(|(name, found)| (name.clone(), found.len())).collect();
     let total: usize = counts.values().sum();
     if record {

@@ -371,6 +371,34 @@ mod tests {
         assert_eq!(series.len(), samples.len(), "no series comes twice");
     }
 
+    #[test]
+    fn the_book_has_a_table_of_the_metrics() {
+        let mut status = status();
+        for peer in &mut status.peers {
+            peer.ingress.unused_repairs.insert("late".to_owned(), 1);
+        }
+        testkit::page::check("docs/book/metrics.md", "gateway", &testkit::page::metrics(&render(&status)));
+    }
+
+    #[test]
+    fn the_runbook_has_an_entry_for_each_alert_and_each_reason() {
+        let runbook = fs::read_to_string(ops("../docs/book/runbook.md")).unwrap();
+        let rules = fs::read_to_string(ops("undrop.rules.yml")).unwrap();
+        let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+        let alerts: Vec<&str> = alerts.collect();
+        assert!(alerts.len() > 4, "{alerts:?}");
+        for alert in alerts {
+            assert!(runbook.contains(&format!("\n### {alert}\n")), "the runbook has no entry {alert}");
+        }
+        let concerns = maelstrom_core::observe::Concern::ALL.iter().map(|concern| concern.id());
+        for reason in concerns.chain(["no_answer", "no_tap", "no_injection"]) {
+            assert!(
+                runbook.contains(&format!("`{reason}`")),
+                "the runbook does not have the reason {reason}"
+            );
+        }
+    }
+
     fn ops(file: &str) -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../ops").join(file)
     }

@@ -1,10 +1,11 @@
-//! Deterministic random numbers, packets, captures, waits and cases for the tests of all crates. A
+//! Deterministic random numbers, packets, captures, pages, waits and cases for the tests of all crates. A
 //! development dependency only.
 //!
 //! The random sequences never change: snapshot tables and seeds of past failures depend on them.
 #![forbid(unsafe_code)]
 
 pub mod packet;
+pub mod page;
 mod wait;
 pub mod wireshark;
 

@@ -1,8 +1,10 @@
-//! JSON Schema files of the documents that other programs read, from the Rust types that are written.
+//! JSON Schema files of the documents that other programs read, and a page about them, from the Rust types
+//! that are written.
 //!
 //! The types and their comments are the only source. `types.rs` reads them from the source files, so that the
 //! product needs no library for it. A test compares the files in `docs/schema` with what the types say.
 
+mod page;
 mod types;
 
 use std::collections::BTreeMap;
@@ -48,12 +50,17 @@ pub(crate) fn run(writes: bool) -> anyhow::Result<bool> {
 fn files() -> anyhow::Result<Vec<(PathBuf, String)>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let types = Types::read(&root.join("crates"), &["diagnostics", "maelstrom", "ricochet", "undrop"])?;
-    let file = |(schema, krate, name): Document| {
-        let document = Schema::of(&types, schema, krate, name).with_context(|| format!("schema {schema}"))?;
-        let path = root.join("docs/schema").join(format!("{}.json", schema.replace('/', ".")));
-        Ok((path, serde_json::to_string_pretty(&document)? + "\n"))
+    let document = |(schema, krate, name): Document| {
+        Schema::of(&types, schema, krate, name).with_context(|| format!("schema {schema}"))
     };
-    DOCUMENTS.into_iter().map(file).collect()
+    let documents = DOCUMENTS.into_iter().map(document).collect::<anyhow::Result<Vec<_>>>()?;
+    let file = |(&(schema, ..), document): (&Document, &Value)| {
+        let path = root.join("docs/schema").join(format!("{}.json", schema.replace('/', ".")));
+        anyhow::Ok((path, serde_json::to_string_pretty(document)? + "\n"))
+    };
+    let mut files = DOCUMENTS.iter().zip(&documents).map(file).collect::<anyhow::Result<Vec<_>>>()?;
+    files.push((root.join("docs/book/json.md"), page::of(&documents)));
+    Ok(files)
 }
 
 /// A schema while it is put together.

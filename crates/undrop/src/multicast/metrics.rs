@@ -208,4 +208,21 @@ mod tests {
         }
         assert!(text.ends_with("# EOF\n"));
     }
+
+    #[test]
+    fn the_book_has_a_table_of_the_metrics() {
+        let registry = Some(RegistryStatus { kind: "etcd".to_owned(), ..RegistryStatus::default() });
+        let mut status = Status { registry, groups: vec![GroupStatus::default()], ..Status::default() };
+        let status_counts = [
+            &mut status.counts,
+            &mut status.sending,
+            &mut status.dropped,
+            &mut status.malformed,
+            &mut status.membership,
+        ];
+        for counts in status_counts {
+            counts.insert("reason".to_owned(), 1);
+        }
+        testkit::page::check("docs/book/metrics.md", "node", &testkit::page::metrics(&render(&status)));
+    }
 }

@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
 mod cli;
+mod documents;
 mod examples;
 mod running;
 #[path = "../common/schema.rs"]
