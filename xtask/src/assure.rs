@@ -8,6 +8,7 @@
 //! | native | runs the programs in C and C++ under AddressSanitizer and UndefinedBehaviorSanitizer |
 //! | fuzzing | runs each fuzz target for a minute, from the committed corpus |
 //! | coverage | prints the share of lines that the tests without the kernel execute, by crate |
+//! | alerts | lets a real Prometheus answer the dashboard, and fires each alert by a real fault |
 //! | advisories | looks for known vulnerabilities of dependencies in a copy of the RustSec database |
 //! | mutants | changes both cores in thousands of places, and lists the changes that no test notices |
 //!
@@ -28,12 +29,13 @@ use crate::{WrongUsage, native};
 
 type Step = fn(&mut Tally, &[String]) -> anyhow::Result<bool>;
 
-const STEPS: [(&str, Step); 7] = [
+const STEPS: [(&str, Step); 8] = [
     ("interleavings", |tally, _| interleavings(tally)),
     ("memory", |tally, _| memory(tally)),
     ("native", |tally, _| native::sanitized(tally)),
     ("fuzzing", |tally, _| fuzzing(tally)),
     ("coverage", |tally, _| coverage(tally)),
+    ("alerts", |tally, _| alerts(tally)),
     ("advisories", |tally, _| advisories(tally)),
     ("mutants", mutants),
 ];
@@ -153,6 +155,11 @@ fn coverage(tally: &mut Tally) -> anyhow::Result<bool> {
     // Build scripts leave their profile in the working directory.
     let _ = fs::remove_file(root().join("build_rs_cov.profraw"));
     success
+}
+
+fn alerts(tally: &mut Tally) -> anyhow::Result<bool> {
+    let test = ["test", "--package", "undrop", "--test", "kernel", "prometheus::"];
+    tested(&mut cargo(&[test.as_slice(), &["--", "--ignored", "--show-output"]].concat()), tally)
 }
 
 fn advisories(tally: &mut Tally) -> anyhow::Result<bool> {
