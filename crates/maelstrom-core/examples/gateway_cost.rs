@@ -122,6 +122,7 @@ impl Pair {
             local_networks: Vec::new(),
             peers: vec![PeerConfig {
                 address: ([10, 81, 9, 3 - side], 4700).into(),
+                whereabouts: Default::default(),
                 networks: vec![format!("10.81.{}.0/24", 3 - side).parse().expect("a network")],
                 key: PeerKey::new([5; 32]),
                 next_key: None,

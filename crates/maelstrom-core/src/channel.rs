@@ -25,8 +25,12 @@ pub enum Trouble {
     NoAddress,
     /// Datagrams arrive that were sealed with another key.
     WrongKey,
+    /// The peer calls from an address that nothing states, and has not called.
+    Uncalled,
     /// Datagrams of the peer arrive from an address that is not configured.
     OtherAddress(SocketAddr),
+    /// Datagrams of the peer arrive from an address that cannot be its own.
+    UnusableAddress(SocketAddr),
     /// The peer speaks another version of the protocol.
     OtherVersion,
     /// Datagrams of the peer arrive, but it receives none of ours.
@@ -46,7 +50,16 @@ impl Trouble {
                  without it"
             }
             Self::OtherAddress(_) => {
-                "exempt the repair channel from NAT, or set `address` to the address that arrives here"
+                "exempt the repair channel from NAT, or set `address` to the address that arrives here, or to `any` \
+                 if that may change"
+            }
+            Self::Uncalled => {
+                "check that the peer runs, that its file has the address of this gateway and the same key, and that \
+                 firewalls on the way pass UDP to `listen`; only one of two gateways may have `address = \"any\"`"
+            }
+            Self::UnusableAddress(_) => {
+                "list smaller networks that do not contain the address, or give the peer an address outside of them; \
+                 it must not be that of this gateway either"
             }
             Self::OtherVersion => "run the same version of undrop at both ends",
             Self::NoAddress => {
@@ -66,6 +79,13 @@ impl fmt::Display for Trouble {
             Self::WrongKey => f.write_str("the peer's datagrams fail authentication: its key differs"),
             Self::OtherAddress(from) => {
                 write!(f, "the peer's datagrams arrive from {from}, not from its address")
+            }
+            Self::Uncalled => f.write_str("the peer has not called, and only its call shows its address"),
+            Self::UnusableAddress(from) => {
+                write!(
+                    f,
+                    "the peer's datagrams arrive from {from}, which is in a protected network or is ours"
+                )
             }
             Self::NoAddress => f.write_str("the address of the peer is not known"),
             Self::OtherVersion => f.write_str("the peer speaks another version of the protocol"),
@@ -97,6 +117,7 @@ pub(crate) struct Channel {
     unmatched_us: Option<u64>,
     other_version_us: Option<u64>,
     other_address: Option<(u64, SocketAddr)>,
+    unusable_address: Option<(u64, SocketAddr)>,
     /// Longest sealed datagram since the last report, and in the interval before it.
     longest: [u16; 2],
     /// Time of sending of the latest sealed datagram of this session, on the peer's clock, and its arrival on
@@ -121,6 +142,7 @@ impl Channel {
             unmatched_us: None,
             other_version_us: None,
             other_address: None,
+            unusable_address: None,
             longest: [0; 2],
             latest: None,
             round_trip: RoundTrip::default(),
@@ -209,6 +231,11 @@ impl Channel {
         self.other_address = Some((now_us, from));
     }
 
+    /// Notes an authentic Hello of the peer from an address that cannot be its own.
+    pub(crate) fn on_unusable_address(&mut self, now_us: u64, from: SocketAddr) {
+        self.unusable_address = Some((now_us, from));
+    }
+
     /// Whether datagrams arrive in both directions.
     pub(crate) fn works(&self, now_us: u64) -> bool {
         self.is_heard
@@ -243,9 +270,12 @@ impl Channel {
         if within(self.wrong_key_us, EVIDENCE_US) {
             return Some(Trouble::WrongKey);
         }
-        if let Some((at_us, from)) = self.other_address
-            && within(Some(at_us), EVIDENCE_US)
-        {
+        let lately =
+            |noted: Option<(u64, SocketAddr)>| noted.filter(|(at_us, _)| within(Some(*at_us), EVIDENCE_US));
+        if let Some((_, from)) = lately(self.unusable_address) {
+            return Some(Trouble::UnusableAddress(from));
+        }
+        if let Some((_, from)) = lately(self.other_address) {
             return Some(Trouble::OtherAddress(from));
         }
         if within(self.other_version_us, EVIDENCE_US) {

@@ -45,12 +45,27 @@ pub enum Requests {
     Off,
 }
 
+/// Source of the address of a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// The configuration states it, and the peer is nowhere else.
+    #[default]
+    Stated,
+    /// A name is looked up for it, and the peer's own datagrams show a newer one.
+    Named,
+    /// The peer's own datagrams show it.
+    Unstated,
+}
+
 /// Configuration of one far gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerConfig {
     /// Address that its repairs come from and ours go to. With the unspecified IP address, the peer's is not
-    /// known yet: nothing is sent until [`Gateway::set_address`](crate::Gateway::set_address) states it.
+    /// known yet: nothing is sent until [`Gateway::set_address`](crate::Gateway::set_address) states it, or
+    /// the peer's own datagrams show it.
     pub address: SocketAddr,
+    /// Source of this address.
+    pub whereabouts: Whereabouts,
     /// The far site's networks, at most [`NETWORKS_MAX`], disjoint from every other peer's.
     pub networks: Vec<IpNet>,
     /// The shared key.
@@ -181,13 +196,23 @@ impl PeerConfig {
     /// Whether nothing differs but the keys and the address, which may change in a session. No two peers have
     /// the same networks.
     pub(crate) fn is_same_site(&self, other: &Self) -> bool {
-        let Self { address: _, networks, key: _, next_key: _, trusts_path } = self;
+        let Self { address: _, whereabouts: _, networks, key: _, next_key: _, trusts_path } = self;
         (networks, trusts_path) == (&other.networks, &other.trusts_path)
     }
 
     /// Whether the address is known.
     pub(crate) fn has_address(&self) -> bool {
         !self.address.ip().is_unspecified()
+    }
+
+    /// Whether this is its address. A dual-stack socket reports IPv4 senders in their mapped form.
+    pub(crate) fn is_at(&self, seen: SocketAddr) -> bool {
+        self.address.port() == seen.port() && self.address.ip() == seen.ip().to_canonical()
+    }
+
+    /// Whether the peer's own datagrams may show another address.
+    pub(crate) fn may_move(&self) -> bool {
+        self.whereabouts != Whereabouts::Stated
     }
 }
 

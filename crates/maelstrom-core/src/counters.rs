@@ -49,6 +49,8 @@ reasons! {
         OtherVersion = "another protocol version",
         /// Its source address belongs to no peer.
         UnknownSender = "unknown sender",
+        /// It is one of too many Hellos from unknown addresses, and was not opened.
+        Unopened = "too many hellos of unknown senders",
         /// It belongs to no present session.
         UnknownEpoch = "unknown epoch",
         /// Its authentication failed.

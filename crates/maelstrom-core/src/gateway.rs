@@ -1,6 +1,6 @@
 //! The gateway: one state machine for all its peers, driven by packets, datagrams and time.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::arrivals::NAMES_FACTOR;
 use crate::class::{Class, ClassCounts, Classes};
@@ -8,6 +8,7 @@ use crate::config::{Config, ConfigError, PeerConfig};
 use crate::controller::PRODUCTS;
 use crate::counters::{Rejected, RejectedCounts, Uninjected, Unprotected, UnprotectedCounts};
 use crate::entropy::Entropy;
+use crate::greeting::Attempts;
 use crate::key::Token;
 use crate::outbox::{Origin, Outbox};
 use crate::packet::Packet;
@@ -17,7 +18,7 @@ use crate::prefixes::PrefixTable;
 use crate::record::Record;
 use crate::share::Share;
 use crate::tunnel;
-use crate::wire::Outer;
+use crate::wire::{KeyPart, Outer};
 
 /// Minimum interval between attempts to find out which peer a Hello from an unknown address is of.
 const STRAY_US: u64 = 100_000;
@@ -41,6 +42,8 @@ pub struct Gateway {
     /// The peer whose timers were run last.
     latest_peer: usize,
     next_stray_us: u64,
+    attempts: Attempts,
+    moves: u64,
 }
 
 impl Gateway {
@@ -61,6 +64,8 @@ impl Gateway {
             products: PRODUCTS,
             latest_peer: 0,
             next_stray_us: 0,
+            attempts: Attempts::default(),
+            moves: 0,
             config: Config { peers: Vec::new(), ..config.clone() },
         };
         gateway.reconfigure(config)?;
@@ -110,6 +115,9 @@ impl Gateway {
         );
         self.classes.reconfigure(&config.classes);
         self.config = config;
+        for (config, peer) in self.config.peers.iter_mut().zip(&self.peers) {
+            config.address = peer.config.address;
+        }
         Ok(())
     }
 
@@ -278,38 +286,98 @@ impl Gateway {
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
         let outer = Outer::read(datagram).inspect_err(|&reason| {
-            let peer = self.peers.iter_mut().find(|peer| same_address(peer.config.address, from));
+            let peer = self.peers.iter_mut().find(|peer| peer.config.is_at(from));
             if let Some(peer) = peer.filter(|_| reason == Rejected::OtherVersion) {
                 peer.on_other_version(now_us);
             }
         })?;
         match outer {
             Outer::Sealed(header) => {
-                let peer = self.peers.iter_mut().find(|peer| peer.has_epoch(header.epoch));
-                peer.ok_or(Rejected::UnknownEpoch)?.handle_sealed(now_us, &header, datagram, out)
+                let index = self.peers.iter().position(|peer| peer.has_epoch(header.epoch));
+                let index = index.ok_or(Rejected::UnknownEpoch)?;
+                let from = self.place_of(index, from);
+                let result = self.peers[index].handle_sealed(now_us, from, &header, datagram, out);
+                self.follow(index);
+                result
             }
-            Outer::Hello(part) => {
-                let peer = self.peers.iter_mut().find(|peer| same_address(peer.config.address, from));
-                let entropy = &mut |bytes: &mut [u8]| self.entropy.fill(bytes);
-                match peer {
-                    Some(peer) => peer.handle_hello(now_us, part, datagram, entropy, out),
-                    None => {
-                        self.find_sender(now_us, from, datagram);
-                        Err(Rejected::UnknownSender)
-                    }
-                }
-            }
+            Outer::Hello(part) => self.receive_hello(now_us, from, part, datagram, out),
         }
     }
 
-    /// Finds the peer whose Hello comes from an unknown address, for the operator. Strangers cannot make us
-    /// do much work.
+    fn receive_hello(
+        &mut self,
+        now_us: u64,
+        from: SocketAddr,
+        part: KeyPart,
+        datagram: &mut [u8],
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        let known = self.peers.iter().position(|peer| peer.config.is_at(from));
+        let roamers = self.peers.iter().filter(|peer| peer.config.may_move()).count();
+        let is_of = |index: &usize| roamers == 0 || self.peers[*index].opens(datagram);
+        let index = match known.filter(is_of) {
+            Some(index) => Some(index),
+            // A NAT may have given the address of one peer to another.
+            None if roamers > 0 && !self.attempts.take(now_us, roamers) => return Err(Rejected::Unopened),
+            None => self.peers.iter().position(|peer| peer.config.may_move() && peer.opens(datagram)),
+        };
+        let Some(index) = index.or(known) else {
+            self.find_sender(now_us, from, datagram);
+            return Err(Rejected::UnknownSender);
+        };
+        let place = self.place_of(index, from);
+        let (peer, entropy) = (&mut self.peers[index], &mut |bytes: &mut [u8]| self.entropy.fill(bytes));
+        if peer.config.is_at(from) {
+            return peer.handle_hello(now_us, part, datagram, entropy, out);
+        }
+        let Some(from) = place else {
+            peer.on_unusable_address(now_us, from);
+            return Err(Rejected::UnknownSender);
+        };
+        let result = peer.handle_hello_elsewhere(now_us, from, part, datagram, entropy, out);
+        self.follow(index);
+        result
+    }
+
+    /// Finds the peer with a stated address whose Hello comes from another one, for the operator. Strangers
+    /// cannot make us do much work.
     #[cold]
     fn find_sender(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8]) {
         if now_us >= self.next_stray_us {
             self.next_stray_us = now_us + STRAY_US;
-            let _ = self.peers.iter_mut().any(|peer| peer.handle_stray_hello(now_us, from, datagram));
+            let mut stated = self.peers.iter_mut().filter(|peer| !peer.config.may_move());
+            let _ = stated.any(|peer| peer.handle_stray_hello(now_us, from, datagram));
         }
+    }
+
+    /// Returns the source of a datagram if its peer may be there: not where the address of the peer is
+    /// stated, not at this gateway itself, and not inside a protected network, because repairs to the peer
+    /// would get repairs.
+    fn place_of(&self, peer: usize, from: SocketAddr) -> Option<SocketAddr> {
+        let config = &self.peers[peer].config;
+        if !config.may_move() {
+            return None;
+        }
+        let ip = from.ip().to_canonical();
+        let at = if ip == from.ip() { from } else { SocketAddr::new(ip, from.port()) };
+        let is_host = !ip.is_unspecified() && !ip.is_multicast() && ip != Ipv4Addr::BROADCAST;
+        let is_free = at != self.config.listen && self.sites.find(ip).is_none();
+        let fits = at.is_ipv6() == self.config.listen.is_ipv6() && at.port() != 0;
+        (config.is_at(at) || is_host && is_free && fits).then_some(at)
+    }
+
+    /// Takes over the address that a peer has shown.
+    fn follow(&mut self, peer: usize) {
+        let address = self.peers[peer].config.address;
+        if self.config.peers[peer].address != address {
+            self.config.peers[peer].address = address;
+            self.moves += 1;
+        }
+    }
+
+    /// Number of times that the own datagrams of a peer have shown another address of it.
+    pub fn moves(&self) -> u64 {
+        self.moves
     }
 
     /// Takes the report that a recovered packet of the [`Outbox`] could not be injected. It then counts as
@@ -378,6 +446,7 @@ impl Gateway {
             rtt_us: peer.channel().rtt_us(),
             sessions: peer.sessions,
             renewals: peer.renewals,
+            moves: peer.moves(),
             share: peer.sharing.limit(),
             code: peer.egress.code(),
             decision: peer.egress.decision(),
@@ -421,9 +490,4 @@ impl Gateway {
     pub fn memory_bytes(&self) -> usize {
         self.peers.iter().map(|peer| peer.egress.memory_bytes() + peer.ingress.memory_bytes()).sum()
     }
-}
-
-/// A dual-stack socket reports IPv4 senders in their mapped form.
-fn same_address(configured: SocketAddr, seen: SocketAddr) -> bool {
-    configured.port() == seen.port() && configured.ip() == seen.ip().to_canonical()
 }

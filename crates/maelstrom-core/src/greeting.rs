@@ -14,6 +14,10 @@ const ANSWER_US: u64 = 20_000;
 const ANSWER_MAX_US: u64 = 1_000_000;
 /// Maximum number of tokens that are answered independently. A gateway uses some 24 tokens a day.
 const TOKENS: usize = 256;
+/// Number of peers per millisecond with whose keys Hellos from unknown addresses are tried.
+const ATTEMPTS_PER_MS: u64 = 20;
+/// Maximum number of such attempts at a time.
+const ATTEMPTS_MAX: u64 = 1_000;
 /// Number of Hellos that are recognised when they come again.
 const HELLOS: usize = 1024;
 
@@ -57,6 +61,26 @@ impl Answers {
         }
         *oldest = Some(Slot { token, answered_us: now_us, pause_us: ANSWER_US });
         true
+    }
+}
+
+/// Limits the attempts to open Hellos from unknown addresses, each of which costs a microsecond.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    used: u64,
+    /// Beginning of the millisecond since which attempts are counted.
+    since_us: u64,
+}
+
+impl Attempts {
+    /// Returns whether a Hello may be tried with the keys of this number of peers.
+    pub(crate) fn take(&mut self, now_us: u64, peers: usize) -> bool {
+        let elapsed_ms = now_us.saturating_sub(self.since_us) / 1_000;
+        self.used = self.used.saturating_sub(elapsed_ms * ATTEMPTS_PER_MS);
+        self.since_us += elapsed_ms * 1_000;
+        let is_allowed = self.used < ATTEMPTS_MAX;
+        self.used += if is_allowed { peers as u64 } else { 0 };
+        is_allowed
     }
 }
 
@@ -155,6 +179,16 @@ mod tests {
         let mut answers = Answers::default();
         let count = (0..10_000).filter(|&ms| answers.take(1_000 * ms, token(1))).count();
         assert!((10..=20).contains(&count), "{count} answers in ten seconds");
+    }
+
+    #[test]
+    fn attempts_to_open_hellos_are_bounded_and_continue() {
+        let mut attempts = Attempts::default();
+        let start_us = 1_000_000_000_u64;
+        let opened = (0..1_000_000_u64).filter(|at| attempts.take(start_us + at, 64)).count() as u64;
+        let bound = ATTEMPTS_MAX + 1_000 * ATTEMPTS_PER_MS;
+        assert!((bound - 64..=bound + 64).contains(&(64 * opened)), "{opened} in a second");
+        assert!(attempts.take(start_us + 2_000_000, 1), "there is room again after a second without any");
     }
 
     #[test]

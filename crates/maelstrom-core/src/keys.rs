@@ -95,6 +95,17 @@ impl Openers {
         self.0.iter().any(|opener| opener.epoch() == epoch)
     }
 
+    /// Whether no datagram of this session has been opened.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.0.iter().all(Opener::is_unused)
+    }
+
+    /// Whether no later datagram of this session than this one has been opened.
+    pub(crate) fn is_newest(&self, header: &SealedHeader) -> bool {
+        let opener = self.0.iter().find(|opener| opener.epoch() == header.epoch);
+        opener.is_some_and(|opener| opener.is_newest(header.counter))
+    }
+
     /// Decrypts the body of a sealed datagram in place.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ pub mod wire;
 pub use caps::{Cap, Refusal};
 pub use channel::Trouble;
 pub use class::{CLASS_RATE_MAX, CLASSES_MAX, Class, ClassCounts, Match, Protect};
-pub use config::{Config, ConfigError, IngressConfig, PeerConfig, Requests};
+pub use config::{Config, ConfigError, IngressConfig, PeerConfig, Requests, Whereabouts};
 pub use dscp::{DSCP_MAX, RepairDscp};
 pub use entropy::Entropy;
 pub use fec::MEMORY_MAX as SUMS_BYTES_MAX;

@@ -1,5 +1,7 @@
 //! The core's output, in preallocated queues that the driver empties.
 
+use std::net::SocketAddr;
+
 use foundation::Seq;
 
 /// A bounded queue of byte strings in one buffer. A writer reserves room, fills it, and commits or abandons
@@ -88,12 +90,20 @@ pub struct Envelope {
     pub peer: usize,
     /// DSCP of its IP header.
     pub dscp: u8,
+    /// Address to which it goes; `None` for the present one of the peer.
+    pub elsewhere: Option<SocketAddr>,
 }
 
 impl Envelope {
     /// The envelope of a datagram that carries no repair: best effort.
     pub fn to(peer: usize) -> Self {
-        Self { peer, dscp: 0 }
+        Self { peer, dscp: 0, elsewhere: None }
+    }
+
+    /// The same for a datagram that goes to another address, if there is one.
+    #[must_use]
+    pub fn at(self, elsewhere: Option<SocketAddr>) -> Self {
+        Self { elsewhere, ..self }
     }
 }
 

@@ -6,6 +6,7 @@ mod keys;
 mod renewal;
 mod reports;
 mod requests;
+mod sealed;
 mod shares;
 
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +17,7 @@ use crate::channel::{Channel, Trouble};
 use crate::class::Care;
 use crate::config::{Config, IngressConfig, PeerConfig};
 use crate::controller::Plan;
-use crate::counters::{Rejected, Unprotected};
+use crate::counters::Unprotected;
 use crate::egress::Egress;
 use crate::findings::Findings;
 use crate::flow::Traits;
@@ -35,7 +36,8 @@ use crate::sender::Outlet;
 use crate::session::Sealer;
 use crate::share::Share;
 use crate::sharing::Sharing;
-use crate::wire::{Announcement, BodyKind, LossReport, Report, SealedHeader};
+use crate::wire::{LossReport, Report};
+use address::Roaming;
 use renewal::Renewal;
 use reports::ReportKind;
 
@@ -92,6 +94,7 @@ pub(crate) struct Peer {
     past: Vec<Token>,
     channel: Channel,
     path_mtu: PathMtu,
+    roaming: Roaming,
     is_up: bool,
     next_hello_us: u64,
     answers: Answers,
@@ -154,6 +157,7 @@ impl Peer {
             past: Vec::new(),
             channel: Channel::new(),
             path_mtu: PathMtu::new(gateway.wan_mtu, outer),
+            roaming: Roaming::default(),
             is_up: false,
             next_hello_us: 0,
             answers: Answers::default(),
@@ -186,7 +190,9 @@ impl Peer {
         self.local = LocalNetworks::new(&gateway.local_networks);
         self.index = index;
         self.egress.renumber(index);
-        if wanted.address != self.config.address {
+        self.config.whereabouts = wanted.whereabouts;
+        // The address that the peer itself has shown stays.
+        if wanted.address != self.config.address && (wanted.has_address() || !wanted.may_move()) {
             self.set_address(wanted.address);
         }
         self.with_keys_of(wanted)
@@ -324,44 +330,6 @@ impl Peer {
         (&mut self.ingress, cx)
     }
 
-    /// Takes a datagram sealed in this peer's session.
-    pub(crate) fn handle_sealed(
-        &mut self,
-        now_us: u64,
-        header: &SealedHeader,
-        datagram: &mut [u8],
-        out: &mut Outbox,
-    ) -> Result<(), Rejected> {
-        let len = datagram.len();
-        let body = self.open(now_us, header, datagram)?;
-        let kind = BodyKind::read(body)?;
-        self.ingress.on_sealed(now_us, header);
-        if self.channel.on_sealed(now_us, header.sent, len) {
-            // The peer protects packets once it knows that its datagrams arrive.
-            self.next_report_us = now_us;
-        }
-        if kind == BodyKind::Share {
-            self.sharing.on_announcement(now_us, Announcement::read(body)?);
-            self.update_thinning(now_us);
-            return Ok(());
-        }
-        if kind == BodyKind::Request {
-            return self.on_request(now_us, body, out);
-        }
-        if kind == BodyKind::Report {
-            return self.on_report(now_us, Report::read(body)?);
-        }
-        if self.awaits_stream() {
-            self.ingress.on_blind_repair();
-            return Ok(());
-        }
-        let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
-        match kind {
-            BodyKind::Half => ingress.handle_half(&mut cx, body),
-            _ => ingress.handle_repair(&mut cx, body),
-        }
-    }
-
     /// Notes whether datagrams arrive in both directions. If so, the far gateway has begun this session too,
     /// and it watches all packets that we protect from here on.
     fn update_up(&mut self, now_us: u64) {
@@ -450,7 +418,7 @@ impl Peer {
         if now_us >= self.next_hello_us {
             self.next_hello_us = now_us + if self.is_up { HELLO_US } else { CALL_US };
             let echo = self.session.as_ref().map_or(Token::UNKNOWN, |session| session.far_token);
-            if self.config.has_address() {
+            if self.calls(now_us) {
                 self.send_hello(now_us, echo, entropy, out);
             }
         }
@@ -467,17 +435,25 @@ impl Peer {
         if self.session.as_ref().is_some_and(is_spent) {
             self.renew(entropy);
         }
+        self.try_elsewhere(now_us, entropy);
         self.keep_keys(now_us, entropy);
         self.keep_fresh(now_us, entropy);
     }
 
-    /// Draws a new token of our own, which makes all earlier sessions and Hellos void.
+    /// Draws a new token of our own.
     fn renew(&mut self, entropy: &mut impl FnMut(&mut [u8])) {
-        entropy(&mut self.own_token.0);
-        self.own_keys = Keys::of(&self.config);
+        let mut token = Token::UNKNOWN;
+        entropy(&mut token.0);
+        self.restart_as(token);
+    }
+
+    /// Uses a new token of our own, which makes all earlier sessions and Hellos void.
+    fn restart_as(&mut self, token: Token) {
+        (self.own_token, self.own_keys) = (token, Keys::of(&self.config));
         self.session = None;
         self.renewal = None;
         self.past.clear();
+        self.roaming.restart();
         self.is_up = false;
         // Without a session no deadline fires the bins.
         self.egress.empty_bins();

@@ -54,6 +54,8 @@ pub struct PeerStatus<'a> {
     pub sessions: u64,
     /// Number of renewals of a session.
     pub renewals: u64,
+    /// Number of changes of its address.
+    pub moves: u64,
     /// Flows toward it that are protected at present.
     pub share: Share,
     /// The code of the repairs to it at present.

@@ -23,6 +23,16 @@ impl ReplayWindow {
         self.next - counter <= REPLAY_WINDOW - 64 && self.bits[word] & bit == 0
     }
 
+    /// Whether no counter has been accepted.
+    pub fn is_unused(&self) -> bool {
+        self.next == 0
+    }
+
+    /// Whether no higher counter than this one has been accepted.
+    pub fn is_newest(&self, counter: u64) -> bool {
+        counter + 1 >= self.next
+    }
+
     /// Notes that an authentic datagram had this counter.
     pub fn accept(&mut self, counter: u64) {
         if counter >= self.next {
@@ -66,6 +76,7 @@ mod tests {
                     window.accept(at);
                     model.insert(at);
                     newest = newest.max(at);
+                    proptest::prop_assert_eq!(window.is_newest(at), at == newest);
                 }
             }
         }

@@ -165,7 +165,7 @@ impl RepairSender {
     }
 
     fn envelope(&self, repair: &CodedRepair<'_>) -> Envelope {
-        Envelope { peer: self.peer, dscp: self.marking.of(&repair.recipe) }
+        Envelope { dscp: self.marking.of(&repair.recipe), ..Envelope::to(self.peer) }
     }
 
     /// Sends a repair longer than the WAN MTU allows as two datagrams.

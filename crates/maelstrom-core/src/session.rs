@@ -107,6 +107,16 @@ impl Opener {
         self.key.epoch
     }
 
+    /// Whether no datagram has been opened.
+    pub fn is_unused(&self) -> bool {
+        self.replay.is_unused()
+    }
+
+    /// Whether no datagram with a higher counter than this one has been opened.
+    pub fn is_newest(&self, counter: u64) -> bool {
+        self.replay.is_newest(counter)
+    }
+
     /// Decrypts the body of a sealed datagram in place.
     ///
     /// # Errors

@@ -1,9 +1,11 @@
 //! The core with its input and output: captures go in, and the core's output leaves at once.
 
 use std::io;
+use std::net::SocketAddr;
 
 use maelstrom_core::counters::Uninjected;
-use maelstrom_core::{Gateway, Outbox};
+use maelstrom_core::outbox::Envelope;
+use maelstrom_core::{Gateway, Outbox, PeerConfig};
 use netio::segment;
 use netio::tap::{Direction, Tap};
 
@@ -180,9 +182,13 @@ fn flush(
     counts.unsent += outlets.socket.send_marked(
         out.datagrams
             .iter()
-            .map(|(envelope, datagram)| (peers[envelope.peer].address, envelope.dscp << 2, datagram)),
+            .map(|(envelope, datagram)| (address_of(peers, &envelope), envelope.dscp << 2, datagram)),
     );
     out.datagrams.clear();
+}
+
+fn address_of(peers: &[PeerConfig], envelope: &Envelope) -> SocketAddr {
+    envelope.elsewhere.unwrap_or(peers[envelope.peer].address)
 }
 
 fn inject(

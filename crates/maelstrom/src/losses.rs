@@ -9,11 +9,11 @@ use daemon::control::Control;
 use maelstrom_core::observe::Observer;
 use maelstrom_core::record::{GAP_BUCKETS, RUNS_MAX, Tally, gap_bucket};
 use maelstrom_core::wire::{BURST_BUCKETS, LossReport};
-use maelstrom_core::{Gateway, PeerStatus};
+use maelstrom_core::{Gateway, PeerStatus, Whereabouts};
 use serde::{Deserialize, Serialize};
 use tracing::{debug, warn};
 
-use crate::config::GatewayConfig;
+use crate::config::{GatewayConfig, Peer};
 use crate::status::{BurstStatus, MinuteStatus, StatusError, document};
 use crate::store::Store;
 
@@ -100,11 +100,17 @@ impl Losses {
         self
     }
 
-    /// Adds these losses to the records of the same peers, by their addresses.
-    pub(crate) fn recall(&self, gateway: &mut Gateway, now_us: u64, elapsed_minutes: u64) {
-        let addresses: Vec<SocketAddr> = gateway.config().peers.iter().map(|peer| peer.address).collect();
-        for (index, address) in addresses.into_iter().enumerate() {
-            let Some(peer) = self.peers.iter().find(|peer| peer.address == address) else { continue };
+    /// Adds these losses to the records of the same peers, given in the order of the gateway. They have the
+    /// same address if the file states it, and else the same name.
+    pub(crate) fn recall(&self, gateway: &mut Gateway, peers: &[Peer], now_us: u64, elapsed_minutes: u64) {
+        for (index, wanted) in peers.iter().enumerate() {
+            let is_it = |saved: &&PeerLosses| match wanted.whereabouts {
+                Whereabouts::Stated => saved.address == wanted.address,
+                Whereabouts::Named | Whereabouts::Unstated => {
+                    saved.name.is_some() && saved.name == wanted.name
+                }
+            };
+            let Some(peer) = self.peers.iter().find(is_it) else { continue };
             let spans = |spans: &[Span]| spans.iter().map(|span| (span.ago, span.tally())).collect();
             let history = [spans(&peer.minutes), spans(&peer.hours), spans(&peer.days)];
             let runs: Vec<(u32, u32)> = peer.trace.chunks_exact(2).map(|run| (run[0], run[1])).collect();

@@ -19,7 +19,7 @@ type OfClass = (&'static str, &'static str, fn(&ClassStatus) -> u64);
 /// A family of counts by reason.
 type OfReason = (&'static str, &'static str, fn(&PeerStatus) -> &Counts);
 
-const OF_PEERS: [OfPeer; 14] = [
+const OF_PEERS: [OfPeer; 15] = [
     ("undrop_gateway_peer_up", Kind::Gauge, "Whether the repair channel works in both directions.", |peer| {
         Some(f64::from(u8::from(peer.up)))
     }),
@@ -32,6 +32,9 @@ const OF_PEERS: [OfPeer; 14] = [
     ("undrop_gateway_sessions", Kind::Counter, "Sessions with the peer.", |peer| Some(peer.sessions as f64)),
     ("undrop_gateway_session_renewals", Kind::Counter, "Renewals of a session in use.", |peer| {
         Some(peer.renewals as f64)
+    }),
+    ("undrop_gateway_peer_moves", Kind::Counter, "Changes of the peer's address.", |peer| {
+        Some(peer.moves as f64)
     }),
     (
         "undrop_gateway_wrong_key_datagrams",
@@ -311,6 +314,7 @@ mod tests {
             last_heard_ms: Some(1),
             sessions: 1,
             renewals: 0,
+            moves: 0,
             networks: Vec::new(),
             networks_named_there: Vec::new(),
             differences: Vec::new(),

@@ -11,6 +11,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
+use maelstrom_core::Whereabouts;
 use tracing::{info, warn};
 
 use crate::config::{GatewayConfig, Host, PEERS_MAX, Peer};
@@ -216,8 +217,10 @@ fn usable(config: &GatewayConfig, index: usize, found: Vec<SocketAddr>) -> Resul
 
 /// Gives peers of `new` the addresses that are known of their names, or of the same sites.
 pub(crate) fn keep_addresses(old: &GatewayConfig, new: &mut GatewayConfig) {
-    for peer in new.peers.iter_mut().filter(|peer| peer.host.is_some()) {
-        let known = old.peers.iter().find(|known| known.host == peer.host || known.networks == peer.networks);
+    for peer in new.peers.iter_mut().filter(|peer| peer.whereabouts != Whereabouts::Stated) {
+        let is_it =
+            |known: &&Peer| known.networks == peer.networks || peer.host.is_some() && known.host == peer.host;
+        let known = old.peers.iter().find(is_it);
         if let Some(known) = known.filter(|known| known.address.is_ipv6() == peer.address.is_ipv6()) {
             peer.address = known.address;
         }
@@ -271,6 +274,19 @@ impl Passive {
                 }
             }
         }
+    }
+
+    /// Takes over addresses that peers' own datagrams have shown.
+    pub(crate) fn follow_moves(&mut self) {
+        let moves = self.engine.gateway.moves();
+        if std::mem::replace(&mut self.moves, moves) == moves {
+            return;
+        }
+        for (peer, core) in self.config.peers.iter_mut().zip(&self.engine.gateway.config().peers) {
+            peer.address = core.address;
+        }
+        // The filter against floods passes the old addresses.
+        self.drop_filter();
     }
 
     /// Sends to another address of a peer from here on.

@@ -6,7 +6,7 @@
 //! 2. move datagrams from the repair channel to the inbox, without decoding them ([`Passive::collect`]),
 //! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]);
 //!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]),
-//! 4. decode the datagrams ([`Passive::decode`]),
+//! 4. decode the datagrams ([`Passive::decode`]), and follow peers that have moved (`names.rs`),
 //! 5. adapt the share of flows that is protected (`overload.rs`) and the tick (`tick.rs`), handle timers
 //!    ([`Passive::handle_timeout`]), and send all output ([`Engine::flush_due`]),
 //! 6. at intervals: check the interfaces (`interfaces.rs`), the path's MTU (`path_mtu.rs`) and packets of
@@ -108,6 +108,8 @@ pub struct Passive {
     pub(crate) pauses: Pauses,
     pub(crate) agreement: Agreement,
     pub(crate) names: Names,
+    /// Number of times that peers' own datagrams have shown another address, as far as it is known here.
+    pub(crate) moves: u64,
     pub(crate) supervisor: Supervisor,
     pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
@@ -164,6 +166,7 @@ impl Passive {
             pauses: Pauses::default(),
             agreement: Agreement::default(),
             names,
+            moves: 0,
             supervisor,
             next_interface_check_us: 0,
             next_reopening_us: 0,
@@ -207,6 +210,7 @@ impl Passive {
             self.drain_tap();
             self.check_for_gap();
             self.decode();
+            self.follow_moves();
             self.adapt_share();
             self.adapt_tick();
             self.handle_timeout();

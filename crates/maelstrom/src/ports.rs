@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use maelstrom_core::PeerConfig;
+use maelstrom_core::{PeerConfig, Whereabouts};
 use netio::inject::Signs;
 use netio::interface::Interface;
 use netio::tap::{Tap, TapConfig, TapKind};
@@ -79,7 +79,8 @@ impl Replacement {
 
 /// The addresses that stay as long as the tap does. The core knows its own datagrams to others.
 pub(crate) fn fixed_addresses(config: &GatewayConfig) -> Vec<SocketAddr> {
-    config.peers.iter().filter(|peer| peer.host.is_none()).map(|peer| peer.address).collect()
+    let fixed = config.peers.iter().filter(|peer| peer.whereabouts == Whereabouts::Stated);
+    fixed.map(|peer| peer.address).collect()
 }
 
 fn networks(config: &GatewayConfig) -> Vec<IpNet> {
@@ -135,6 +136,7 @@ fn wan_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
 pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Config, StartError> {
     let peer = |peer: &crate::config::Peer| PeerConfig {
         address: peer.address,
+        whereabouts: peer.whereabouts,
         networks: peer.networks.clone(),
         key: peer.key.clone(),
         next_key: peer.next_key.clone(),

@@ -33,7 +33,7 @@ impl Passive {
         let observer = self.watch.observer();
         let peers = gateway.peers().zip(names).enumerate().map(|(index, (peer, name))| {
             let mut status = PeerStatus::of(name, &peer, *now_us);
-            status.host = config.peers[index].host.as_ref().map(ToString::to_string);
+            status.host = config.peers[index].moving();
             status.differences = self.agreement.differences(index).to_vec();
             status.observed_by(observer, index);
             status
@@ -64,7 +64,7 @@ impl Passive {
         Status {
             schema: status::SCHEMA.to_owned(),
             health: HealthStatus::of_gateway(&peers, tap.is_some(), inlet.is_some()),
-            events: EventStatus::latest(*now_us, observer, |address| label(config, address)),
+            events: EventStatus::latest(*now_us, observer, |site| label(config, site)),
             gateway: GatewayStatus {
                 version: env!("CARGO_PKG_VERSION").into(),
                 uptime_s: now_us.saturating_sub(*started_us) / 1_000_000,

@@ -145,10 +145,10 @@ pub struct PauseStatus {
 pub struct PeerStatus {
     /// The operator's name for the peer.
     pub name: Option<String>,
-    /// Address of its end of the repair channel. While the address of a name is not known, its IP address is
-    /// the unspecified one.
+    /// Address of its end of the repair channel. While none is known, its IP address is the unspecified one.
     pub address: SocketAddr,
-    /// Name and port that are looked up for the address; null if the file states the address itself.
+    /// Name and port that are looked up for the address, or `any` if the peer itself shows it; null if the
+    /// file states the address.
     #[serde(default)]
     pub host: Option<String>,
     /// Whether there is a session, and authentic datagrams have arrived lately in both directions.
@@ -172,6 +172,9 @@ pub struct PeerStatus {
     /// Number of times that a session was renewed while it was in use.
     #[serde(default)]
     pub renewals: u64,
+    /// Number of changes of its address.
+    #[serde(default)]
+    pub moves: u64,
     /// Networks of the far site.
     pub networks: Vec<IpNet>,
     /// Networks of this site as the peer's configuration names them; empty while there is no session.
@@ -361,6 +364,7 @@ impl PeerStatus {
             last_heard_ms: peer.last_heard_us.map(|heard| now_us.saturating_sub(heard) / 1000),
             sessions: peer.sessions,
             renewals: peer.renewals,
+            moves: peer.moves,
             networks: peer.config.networks.clone(),
             networks_named_there: peer.watched.to_vec(),
             differences: Vec::new(),

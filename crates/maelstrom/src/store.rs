@@ -62,7 +62,7 @@ impl Store {
         match read(path) {
             Ok(Some(saved)) => {
                 let elapsed_minutes = since_1970_s().saturating_sub(saved.saved_s) / 60;
-                saved.losses.recall(gateway, now_us, elapsed_minutes);
+                saved.losses.recall(gateway, &config.peers, now_us, elapsed_minutes);
             }
             Ok(None) => {}
             Err(error) => {

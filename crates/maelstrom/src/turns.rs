@@ -122,6 +122,7 @@ mod tests {
     fn peers() -> Vec<PeerConfig> {
         let peer = |n: u8| PeerConfig {
             address: ([10, 0, 0, n], 4700).into(),
+            whereabouts: Default::default(),
             networks: Vec::new(),
             key: PeerKey::new([n; 32]),
             next_key: None,

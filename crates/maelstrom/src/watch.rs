@@ -1,7 +1,6 @@
 //! Events of the gateway, as the core's [`Observer`] finds them: in the log, and for the status.
 
-use std::net::SocketAddr;
-
+use ipnet::IpNet;
 use maelstrom_core::Gateway;
 use maelstrom_core::observe::{Condition, Event, EventKind, Level, Observer};
 use tracing::{info, warn};
@@ -67,7 +66,7 @@ impl Watch {
 
     fn log(&mut self, config: &GatewayConfig) {
         for event in self.observer.journal().since(self.logged) {
-            log(event, event.peer.map(|address| label(config, address)).as_deref());
+            log(event, event.peer.map(|site| label(config, site)).as_deref());
         }
         self.logged = self.observer.journal().count();
     }
@@ -83,10 +82,10 @@ impl Passive {
     }
 }
 
-/// The operator's name of a peer, or its address.
-pub(crate) fn label(config: &GatewayConfig, address: SocketAddr) -> String {
-    let peer = config.peers.iter().find(|peer| peer.address == address);
-    peer.map_or_else(|| address.to_string(), crate::config::Peer::label)
+/// The operator's name of the peer with this network, or its address.
+pub(crate) fn label(config: &GatewayConfig, site: IpNet) -> String {
+    let peer = config.peers.iter().find(|peer| peer.networks.contains(&site));
+    peer.map_or_else(|| site.to_string(), crate::config::Peer::label)
 }
 
 fn log(event: &Event, peer: Option<&str>) {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use foundation::reasons;
+use ipnet::IpNet;
 
 use crate::channel::Trouble;
 use crate::controller::Percent;
@@ -40,8 +41,8 @@ pub struct Event {
     pub number: u64,
     /// Time at which it was noticed.
     pub at_us: u64,
-    /// Address of the peer that it concerns; `None` if it concerns the gateway.
-    pub peer: Option<SocketAddr>,
+    /// First network of the peer that it concerns; `None` if it concerns the gateway.
+    pub peer: Option<IpNet>,
     /// Its kind and facts.
     pub kind: EventKind,
 }

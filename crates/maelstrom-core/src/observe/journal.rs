@@ -1,7 +1,8 @@
 //! The latest events, in a list of bounded length.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+
+use ipnet::IpNet;
 
 use super::event::{Event, EventKind};
 
@@ -17,7 +18,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    pub(super) fn push(&mut self, at_us: u64, peer: Option<SocketAddr>, kind: EventKind) {
+    pub(super) fn push(&mut self, at_us: u64, peer: Option<IpNet>, kind: EventKind) {
         if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
         }

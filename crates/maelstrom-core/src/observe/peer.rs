@@ -41,6 +41,7 @@ pub(super) fn site(peer: &PeerConfig) -> Site {
 pub(super) struct Watched {
     site: Site,
     address: SocketAddr,
+    place: Place,
     windows: Windows,
     concerns: Vec<Concern>,
     link: Link,
@@ -60,6 +61,7 @@ impl Watched {
         Self {
             site: site(peer),
             address: peer.address,
+            place: Place { noted: peer.address, moves: Changes::default() },
             windows: Windows::default(),
             concerns: vec![Concern::PeerDown],
             link: Link::default(),
@@ -103,10 +105,9 @@ impl Watched {
     /// Compares the peer with its state at the last call.
     pub(super) fn observe(&mut self, now_us: u64, peer: &PeerStatus<'_>, journal: &mut Journal) {
         let address = peer.config.address;
-        let mut note = |kind| journal.push(now_us, Some(address), kind);
-        if std::mem::replace(&mut self.address, address) != address {
-            note(EventKind::Moved { to: address });
-        }
+        let mut note = |kind| journal.push(now_us, site(peer.config), kind);
+        self.address = address;
+        self.place.observe(now_us, address, &mut note);
         self.link.observe(now_us, peer, &mut note);
         if let Some(count) = self.wrong_key.on_count(now_us, peer.wrong_key) {
             note(EventKind::WrongKey { count, from: address });
@@ -158,6 +159,23 @@ impl Watched {
         .into_iter()
         .filter_map(|(concern, holds)| holds.then_some(concern))
         .collect()
+    }
+}
+
+/// The address of the peer.
+#[derive(Debug)]
+struct Place {
+    /// The one that the last event told.
+    noted: SocketAddr,
+    moves: Changes,
+}
+
+impl Place {
+    fn observe(&mut self, now_us: u64, address: SocketAddr, note: &mut impl FnMut(EventKind)) {
+        if address != self.noted && self.moves.allows(now_us) {
+            self.noted = address;
+            note(EventKind::Moved { to: address });
+        }
     }
 }
 

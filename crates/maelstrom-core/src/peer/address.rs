@@ -1,21 +1,218 @@
 //! The address of the peer, which may change while its session continues.
+//!
+//! A peer whose address the configuration does not state is where its own datagrams come from. Source
+//! addresses are easily forged, and who recorded a datagram can send it again from anywhere. No datagram
+//! therefore moves the address by itself. The gateway draws a token, and tells it at the other address
+//! alone. The address moves when an authentic datagram from there shows that the peer has received the token:
+//! - While datagrams of the session arrive, the token is that of a renewal ([`Peer::try_elsewhere`]), so that
+//!   the streams go on.
+//! - Otherwise it is in the answer to a Hello ([`Peer::call_back`]), and begins a session.
 
 use std::net::SocketAddr;
 
-use super::Peer;
-use crate::channel::Trouble;
+use super::{Peer, Token};
+use crate::channel::{SILENCE_US, Trouble};
+use crate::config::Whereabouts;
+use crate::keys::Keys;
+use crate::outbox::{Envelope, Outbox};
+use crate::wire::{Hello, SealedHeader};
+
+/// Time for which all new datagrams of the session come from another address before it is tried. Datagrams
+/// that are in flight when a NAT changes its mapping pass meanwhile.
+const SETTLE_US: u64 = 300_000;
+/// Time for which another address is tried.
+const TRY_US: u64 = 3_000_000;
+/// Time between the end of a try in vain and the next one.
+const TRY_AGAIN_US: u64 = 10_000_000;
+/// Time for which a token that was told in an answer counts.
+const ECHO_US: u64 = 10_000_000;
+/// Maximum number of answers whose tokens count at a time. An earlier one makes room for a later one.
+const CALLS_MAX: usize = 64;
+/// Silence after which a peer that calls from anywhere is not called at its last address any more, because
+/// somebody else may have the address.
+const FORGET_US: u64 = 60_000_000;
+
+/// Knowledge about other addresses of a peer.
+#[derive(Debug, Default)]
+pub(super) struct Roaming {
+    /// Answers to Hellos from other addresses, oldest first.
+    calls: Vec<Call>,
+    /// Another address, from which all new datagrams of the session come, and the time since which they do.
+    elsewhere: Option<(SocketAddr, u64)>,
+    next_try_us: u64,
+    moves: u64,
+}
+
+/// A Hello from another address, and the token that was told there alone.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    from: SocketAddr,
+    far_token: Token,
+    token: Token,
+    first_us: u64,
+}
+
+impl Roaming {
+    /// Whether this is a token of our own, which a Hello of the peer cannot have.
+    pub(super) fn has_told(&self, token: Token) -> bool {
+        self.calls.iter().any(|call| call.token == token)
+    }
+
+    /// Returns the token that a Hello echoes to the address at which it was told.
+    pub(super) fn echoed(&self, now_us: u64, from: SocketAddr, hello: &Hello) -> Option<Token> {
+        let call = self.call(now_us, from, hello.token)?;
+        (call.token == hello.echo).then_some(call.token)
+    }
+
+    fn call(&self, now_us: u64, from: SocketAddr, far_token: Token) -> Option<&Call> {
+        let is_it = |call: &&Call| (call.from, call.far_token) == (from, far_token);
+        self.calls.iter().find(is_it).filter(|call| now_us < call.first_us + ECHO_US)
+    }
+
+    /// Notes an answer. One for the same sender at the same address has ended.
+    fn note(&mut self, call: Call) {
+        self.calls.retain(|known| (known.from, known.far_token) != (call.from, call.far_token));
+        if self.calls.len() == CALLS_MAX {
+            self.calls.remove(0);
+        }
+        self.calls.push(call);
+    }
+
+    /// Forgets all that depends on keys and tokens of this gateway that it does not use any more.
+    pub(super) fn restart(&mut self) {
+        self.calls.clear();
+        self.elsewhere = None;
+    }
+}
 
 impl Peer {
     /// Changes the address that the peer is at.
     pub(crate) fn set_address(&mut self, address: SocketAddr) {
-        self.config.address = address;
-        self.path_mtu.restart();
+        let before = std::mem::replace(&mut self.config.address, address);
+        self.roaming.moves += u64::from(before != address);
+        if before.ip() != address.ip() {
+            self.path_mtu.restart();
+        }
+        self.stay();
         // The peer learns at once where we are.
         self.next_hello_us = 0;
     }
 
+    /// Number of changes of the address.
+    pub(crate) fn moves(&self) -> u64 {
+        self.roaming.moves
+    }
+
+    /// Ends the try of another address. A token that was told there is told at the present address from here
+    /// on, and shows nothing any more.
+    fn stay(&mut self) {
+        self.roaming.elsewhere = None;
+        if let Some(renewal) = &mut self.renewal {
+            renewal.told_at = None;
+        }
+    }
+
+    /// Address at which alone the next token has been told, if this header is of the session with it.
+    pub(super) fn told_at(&self, header: &SealedHeader) -> Option<SocketAddr> {
+        self.renewal.as_ref().filter(|renewal| renewal.has_epoch(header.epoch))?.told_at
+    }
+
+    /// Notes where an authentic datagram of the session came from. `told_at`: the address at which alone the
+    /// token was told that this datagram shows.
+    pub(super) fn on_source(
+        &mut self,
+        now_us: u64,
+        from: SocketAddr,
+        told_at: Option<SocketAddr>,
+        header: &SealedHeader,
+    ) {
+        if told_at == Some(from) {
+            return self.set_address(from);
+        }
+        // Earlier datagrams may take longer on their way from an earlier address.
+        if !self.session.as_ref().is_some_and(|session| session.is_newest(header)) {
+            return;
+        }
+        if self.config.is_at(from) {
+            self.stay();
+        } else if self.roaming.elsewhere.is_none_or(|(address, _)| address != from) {
+            self.roaming.elsewhere = Some((from, now_us));
+        }
+    }
+
+    /// Tries the address from which all new datagrams of the session come: renews the session with a token
+    /// that is told there alone. The present address stays in use until the peer shows this token.
+    pub(super) fn try_elsewhere(&mut self, now_us: u64, entropy: &mut impl FnMut(&mut [u8])) {
+        let settled = |&(_, since_us): &(SocketAddr, u64)| now_us >= since_us + SETTLE_US;
+        let Some((address, _)) = self.roaming.elsewhere.filter(settled) else { return };
+        if let Some(renewal) = self.renewal.as_ref().filter(|renewal| renewal.told_at == Some(address)) {
+            if now_us >= renewal.begun_us + TRY_US {
+                self.roaming.next_try_us = now_us + TRY_AGAIN_US;
+                self.stay();
+            }
+            return;
+        }
+        if self.session.is_none() || now_us < self.roaming.next_try_us {
+            return;
+        }
+        // The token of a renewal that is under way has been told at the present address.
+        let restarts = self.renewal.take().is_some_and(|renewal| renewal.restarts);
+        self.begin_renewal(now_us, restarts, entropy);
+        if let Some(renewal) = &mut self.renewal {
+            renewal.told_at = Some(address);
+        }
+    }
+
+    /// Answers a Hello from another address there, with a token that is told nowhere else.
+    pub(super) fn call_back(
+        &mut self,
+        now_us: u64,
+        from: SocketAddr,
+        far_token: Token,
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) {
+        let token = match self.roaming.call(now_us, from, far_token) {
+            Some(call) => call.token,
+            None => {
+                let mut token = Token::UNKNOWN;
+                entropy(&mut token.0);
+                self.roaming.note(Call { from, far_token, token, first_us: now_us });
+                token
+            }
+        };
+        let watched = self.config.networks.clone();
+        let hello = Hello { token, echo: far_token, previous: Token::UNKNOWN, restarts: false, watched };
+        let to = Envelope::to(self.index).at(Some(from));
+        self.send_as(&hello, &Keys::of(&self.config), to, entropy, out);
+    }
+
+    /// Whether this gateway says Hello by itself.
+    pub(super) fn calls(&self, now_us: u64) -> bool {
+        let is_here = || self.channel.heard_us().is_some_and(|heard_us| now_us < heard_us + FORGET_US);
+        self.config.has_address() && (self.config.whereabouts != Whereabouts::Unstated || is_here())
+    }
+
+    /// Whether sealed datagrams of the peer have arrived lately. They show its address if it moves.
+    pub(super) fn is_heard(&self, now_us: u64) -> bool {
+        self.channel.heard_us().is_some_and(|heard_us| now_us < heard_us + SILENCE_US / 2)
+    }
+
+    /// Notes an authentic Hello from an address that cannot be the peer's.
+    pub(crate) fn on_unusable_address(&mut self, now_us: u64, from: SocketAddr) {
+        self.channel.on_unusable_address(now_us, from);
+    }
+
     /// Why the repair channel does not work.
     pub(crate) fn trouble(&self) -> Option<Trouble> {
-        if self.config.has_address() { self.channel.trouble() } else { Some(Trouble::NoAddress) }
+        let trouble = self.channel.trouble();
+        if self.config.has_address() {
+            return trouble;
+        }
+        match (self.config.whereabouts, trouble) {
+            (Whereabouts::Unstated, Some(Trouble::Unheard | Trouble::UnusableAddress(_))) => trouble,
+            (Whereabouts::Unstated, _) => Some(Trouble::Uncalled),
+            (Whereabouts::Stated | Whereabouts::Named, _) => Some(Trouble::NoAddress),
+        }
     }
 }

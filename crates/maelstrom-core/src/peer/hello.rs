@@ -12,7 +12,7 @@ use crate::keys::{Keys, Shown};
 use crate::outbox::{Envelope, Outbox};
 use crate::prefixes::PrefixTable;
 use crate::session::HelloKey;
-use crate::wire::{HELLO_HEADER, Hello, KeyPart, TAG, write_hello_header};
+use crate::wire::{HELLO_HEADER, HELLO_MAX, Hello, KeyPart, TAG, write_hello_header};
 
 use super::Session;
 
@@ -42,12 +42,68 @@ impl Peer {
 
     /// Takes a Hello from an address of no peer; returns whether it is a Hello of this one.
     pub(crate) fn handle_stray_hello(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8]) -> bool {
-        let mut copy = datagram.to_vec();
-        let is_ours = self.hello_keys.open(&mut copy).is_ok();
+        let is_ours = self.opens(datagram);
         if is_ours {
             self.channel.on_other_address(now_us, from);
         }
         is_ours
+    }
+
+    /// Whether a Hello was sealed with a key of this peer.
+    pub(crate) fn opens(&self, datagram: &[u8]) -> bool {
+        let mut copy = [0; HELLO_MAX];
+        let copy = copy.get_mut(..datagram.len());
+        copy.is_some_and(|copy| {
+            copy.copy_from_slice(datagram);
+            self.hello_keys.open(copy).is_ok()
+        })
+    }
+
+    /// Takes a Hello of this peer from another address than its own, at which the peer may be.
+    pub(crate) fn handle_hello_elsewhere(
+        &mut self,
+        now_us: u64,
+        from: SocketAddr,
+        part: KeyPart,
+        datagram: &mut [u8],
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        let (hello, shown) = self.open_hello(part, datagram)?;
+        self.channel.on_hello(now_us, Ok(()));
+        if let Some(token) = self.roaming.echoed(now_us, from, &hello) {
+            // It began a session with this token, which only this address was told.
+            self.restart_as(token);
+            self.set_address(from);
+            self.on_proof(now_us, &hello, shown, entropy, out);
+            return Ok(());
+        }
+        if self.continues_session(&hello) {
+            let renewal = self.renewal.as_ref().filter(|renewal| renewal.token == hello.echo);
+            let told_at = renewal.and_then(|renewal| renewal.told_at);
+            self.on_proof(now_us, &hello, shown, entropy, out);
+            if told_at == Some(from) {
+                self.set_address(from);
+            }
+            if self.is_heard(now_us) {
+                return Ok(());
+            }
+        }
+        if self.answers.take(now_us, hello.token) {
+            self.call_back(now_us, from, hello.token, entropy, out);
+        }
+        Ok(())
+    }
+
+    /// Whether a Hello is of the present session, or renews it.
+    fn continues_session(&self, hello: &Hello) -> bool {
+        let echoes = hello.echo == self.own_token
+            || self.renewal.as_ref().is_some_and(|renewal| renewal.token == hello.echo);
+        let continues = |session: &Session| {
+            session.far_token == hello.token
+                || hello.previous != Token::UNKNOWN && session.far_token == hello.previous
+        };
+        echoes && self.session.as_ref().is_some_and(continues)
     }
 
     fn answer_hello(
@@ -58,6 +114,20 @@ impl Peer {
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
+        let (hello, shown) = self.open_hello(part, datagram)?;
+        let next_token = self.renewal.as_ref().map(|renewal| renewal.token);
+        if hello.echo == self.own_token || Some(hello.echo) == next_token {
+            self.on_proof(now_us, &hello, shown, entropy, out);
+            return Ok(());
+        }
+        if self.answers.take(now_us, hello.token) {
+            self.send_hello(now_us, hello.token, entropy, out);
+        }
+        if hello.echo == Token::UNKNOWN { Ok(()) } else { Err(Rejected::StaleHello) }
+    }
+
+    /// Decrypts a Hello that has not come before.
+    fn open_hello(&mut self, part: KeyPart, datagram: &mut [u8]) -> Result<(Hello, Shown), Rejected> {
         let digest = Seen::digest(datagram);
         if self.seen.contains(digest) {
             return Err(Rejected::Replayed);
@@ -69,18 +139,12 @@ impl Peer {
         // A Hello of our own that was sent back to us would begin a session with ourselves.
         if hello.token == self.own_token
             || Some(hello.token) == next_token
+            || self.roaming.has_told(hello.token)
             || self.past.contains(&hello.token)
         {
             return Err(Rejected::StaleHello);
         }
-        if hello.echo == self.own_token || Some(hello.echo) == next_token {
-            self.on_proof(now_us, &hello, shown, entropy, out);
-            return Ok(());
-        }
-        if self.answers.take(now_us, hello.token) {
-            self.send_hello(now_us, hello.token, entropy, out);
-        }
-        if hello.echo == Token::UNKNOWN { Ok(()) } else { Err(Rejected::StaleHello) }
+        Ok((hello, shown))
     }
 
     /// Acts on a Hello that echoes our token: its sender has been alive since we drew it, so the sender's own
@@ -148,6 +212,7 @@ impl Peer {
     ) {
         let watched: Vec<IpNet> = self.config.networks.clone();
         let keys: Keys = self.renewal.as_ref().map_or(&self.own_keys, |renewal| &renewal.keys).clone();
+        let told_at = self.renewal.as_ref().and_then(|renewal| renewal.told_at);
         let hello = match &self.renewal {
             Some(renewal) => {
                 self.next_hello_us = now_us + renewal.pause_us(now_us);
@@ -159,6 +224,18 @@ impl Peer {
                 Hello { token, echo, previous, restarts: false, watched }
             }
         };
+        self.send_as(&hello, &keys, Envelope::to(self.index).at(told_at), entropy, out);
+    }
+
+    /// Sends a Hello once under each of `keys`.
+    pub(super) fn send_as(
+        &mut self,
+        hello: &Hello,
+        keys: &Keys,
+        to: Envelope,
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) {
         let len = HELLO_HEADER + hello.wire_len() + TAG;
         for (part, key) in keys.iter() {
             let Some(datagram) = out.datagrams.reserve(len) else {
@@ -169,7 +246,7 @@ impl Peer {
             write_hello_header(datagram, part, nonce);
             hello.write(&mut datagram[HELLO_HEADER..len - TAG]);
             HelloKey::new(key).seal(datagram);
-            out.datagrams.commit(Envelope::to(self.index), len);
+            out.datagrams.commit(to, len);
         }
     }
 }

@@ -23,7 +23,8 @@ impl Peer {
         let keys = Keys::of(wanted);
         if keys != Keys::of(&self.config) {
             self.hello_keys = HelloKeys::new(&keys);
-            self.config = wanted.clone();
+            self.config = PeerConfig { address: self.config.address, ..wanted.clone() };
+            self.roaming.restart();
             if let Some(session) = &mut self.session {
                 session.far_keys.on_own_change();
             }

@@ -15,6 +15,7 @@
 //! Hello, so that this gateway has seen all that arrived.
 
 use std::mem;
+use std::net::SocketAddr;
 
 use super::{GIVE_UP_US, HELLO_US, PAST_MAX, Peer, Session};
 use crate::counters::Rejected;
@@ -44,7 +45,9 @@ pub(super) struct Renewal {
     openers: Openers,
     /// Whether the far gateway starts a new stream.
     pub(super) restarts: bool,
-    begun_us: u64,
+    /// Another address than the peer's, if the token is told there alone.
+    pub(super) told_at: Option<SocketAddr>,
+    pub(super) begun_us: u64,
 }
 
 impl Renewal {
@@ -63,6 +66,12 @@ impl Session {
     /// Whether the session, or the one before it, has this epoch.
     pub(super) fn has_epoch(&self, epoch: u32) -> bool {
         self.openers.has_epoch(epoch) || self.earlier.has_epoch(epoch)
+    }
+
+    /// Whether no later datagram has been opened than the one with this header. The peer may not know yet
+    /// that the session was renewed.
+    pub(super) fn is_newest(&self, header: &SealedHeader) -> bool {
+        self.openers.is_newest(header) || self.openers.is_unused() && self.earlier.is_newest(header)
     }
 
     fn openers(&mut self, epoch: u32) -> &mut Openers {
@@ -123,7 +132,7 @@ impl Peer {
         entropy(&mut token.0);
         let keys = Keys::of(&self.config);
         let openers = Openers::new(&keys, session.far_token, token);
-        self.renewal = Some(Renewal { token, keys, openers, restarts, begun_us: now_us });
+        self.renewal = Some(Renewal { token, keys, openers, restarts, told_at: None, begun_us: now_us });
         self.next_hello_us = now_us;
     }
 

@@ -38,6 +38,7 @@ mod repair_loss;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 mod requests;
+mod roaming;
 mod session;
 mod sparse;
 mod stalls;

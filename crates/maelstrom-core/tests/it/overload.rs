@@ -130,6 +130,7 @@ fn shares_that_change_deliver_nothing_twice() {
 fn the_output_of_one_peer_never_keeps_others_waiting_for_good() {
     let peer = |n: u8| PeerConfig {
         address: ([10, 81, 9, 10 + n], 4700).into(),
+        whereabouts: Default::default(),
         networks: vec![format!("10.82.{n}.0/24").parse().unwrap()],
         key: PeerKey::new([n + 1; 32]),
         ..config(A).peers[0].clone()

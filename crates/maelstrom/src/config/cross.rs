@@ -182,7 +182,7 @@ fn gcd(a: u16, b: u16) -> u32 {
 fn peers_differ(peers: &[PeerDraft], findings: &mut Findings) {
     for (index, peer) in peers.iter().enumerate() {
         let earlier = || peers[..index].iter();
-        if let Some(address) = &peer.address
+        if let Some(address) = peer.address.as_ref().filter(|address| address.value != PeerAddress::Any)
             && let Some(twin) =
                 earlier().filter_map(|p| p.address.as_ref()).find(|a| a.value == address.value)
         {
@@ -201,6 +201,16 @@ fn peers_differ(peers: &[PeerDraft], findings: &mut Findings) {
                     .at(name.span.clone())
                     .related(twin.span.clone(), "the other one is here")
                     .help("give each peer a name of its own, or none"),
+            );
+        }
+        if let (Some(address), Some(Setting { value: None, .. })) = (&peer.address, &peer.name)
+            && address.value == PeerAddress::Any
+        {
+            findings.add(
+                Diagnostic::error("nameless-peer", "a peer whose address is `any` has no name")
+                    .at(address.span.clone())
+                    .expected("a `name`, by which logs, tables and metrics tell this peer from others")
+                    .help("add a line such as `name = \"osaka\"` to this `[[peer]]`"),
             );
         }
         keys_differ(peer, &peers[..index], findings);

@@ -129,14 +129,18 @@ impl PeerDraft {
     /// `v6`: the IP version in which repairs travel.
     fn finish(self, v6: bool) -> Peer {
         let unknown = if v6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
-        let (address, host) = match self.address.expect(GAP).value {
+        let address = self.address.expect(GAP).value;
+        let whereabouts = address.whereabouts();
+        let (address, host) = match address {
             PeerAddress::Ip(address) => (address, None),
             PeerAddress::Name(host) => (SocketAddr::new(unknown, host.port), Some(host)),
+            PeerAddress::Any => (SocketAddr::new(unknown, 0), None),
         };
         assert!(!self.networks.is_empty(), "a peer without networks is an error");
         Peer {
             name: self.name.expect(GAP).value,
             address,
+            whereabouts,
             host,
             networks: self.networks.into_iter().map(|network| network.value).collect(),
             key: self.key.expect(GAP).value,

@@ -397,11 +397,14 @@ diagnostics::settings! {
             example: "name = \"tokyo\"",
         }
         /// The peer's `listen`. The gateway sends repairs there, and accepts sessions from no other address.
-        /// The name of a host is looked up at the start, and again while the peer is silent.
+        /// The name of a host is looked up at the start, and again while the peer is silent. With `any` the
+        /// address need not be known: the peer calls from wherever it is, also from behind a NAT, and the
+        /// gateway follows it when its address changes. The peer's file then needs the address of this
+        /// gateway, and this peer a `name`.
         address: PeerAddress {
             form: Text::new(
                 "the peer's IP address or host name, and port, such as `10.81.9.2:4700`, `[2001:db8::2]:4700` or \
-                 `gateway.example.net:4700`",
+                 `gateway.example.net:4700`; or `any`",
                 values::peer_address,
             ),
             default: Fallback::Required,

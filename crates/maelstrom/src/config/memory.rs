@@ -200,6 +200,7 @@ mod tests {
     fn config(schedule: Schedule, delayed: bool, wan_mtu: usize) -> Config {
         let peer = PeerConfig {
             address: "10.81.9.2:4700".parse().unwrap(),
+            whereabouts: Default::default(),
             networks: vec!["10.81.2.0/24".parse().unwrap()],
             key: PeerKey::new([7; 32]),
             next_key: None,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use maelstrom_core::congestion::OnCongestion;
 use maelstrom_core::controller::Targets;
-use maelstrom_core::{PeerKey, RepairDscp, Requests, Schedule, Scheme};
+use maelstrom_core::{PeerKey, RepairDscp, Requests, Schedule, Scheme, Whereabouts};
 
 /// How source packets travel between the sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +155,9 @@ impl fmt::Display for Host {
     }
 }
 
+/// The word for the address of a peer that calls from wherever it is.
+pub(super) const ANY: &str = "any";
+
 /// Place of a far gateway as a file states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
@@ -162,6 +165,8 @@ pub enum PeerAddress {
     Ip(SocketAddr),
     /// A name, which is looked up while the gateway runs.
     Name(Host),
+    /// Any: the peer's own datagrams show it.
+    Any,
 }
 
 impl PeerAddress {
@@ -169,7 +174,16 @@ impl PeerAddress {
     pub fn fixed(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),
-            Self::Name(_) => None,
+            Self::Name(_) | Self::Any => None,
+        }
+    }
+
+    /// Source of the address of a running gateway's peer.
+    pub fn whereabouts(&self) -> Whereabouts {
+        match self {
+            Self::Ip(_) => Whereabouts::Stated,
+            Self::Name(_) => Whereabouts::Named,
+            Self::Any => Whereabouts::Unstated,
         }
     }
 }
@@ -179,6 +193,7 @@ impl fmt::Display for PeerAddress {
         match self {
             Self::Ip(address) => address.fmt(f),
             Self::Name(host) => host.fmt(f),
+            Self::Any => f.write_str(ANY),
         }
     }
 }
@@ -186,11 +201,13 @@ impl fmt::Display for PeerAddress {
 /// A far gateway and the site behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peer {
-    /// The operator's name for it.
+    /// The operator's name for it. A peer whose address is not stated has one.
     pub name: Option<String>,
-    /// Address that repairs come from and go to. With a `host`, the latest one of that name, or the
-    /// unspecified IP address while none is known.
+    /// Address that repairs come from and go to: the latest one that is known, or the unspecified IP address
+    /// while none is.
     pub address: SocketAddr,
+    /// Source of the address.
+    pub whereabouts: Whereabouts,
     /// Name that is looked up for the address.
     pub host: Option<Host>,
     /// Networks of the far site, at least one, with no host bits set.
@@ -206,7 +223,15 @@ pub struct Peer {
 impl Peer {
     /// The peer in logs and tables: its name, or else its address as the file states it.
     pub fn label(&self) -> String {
-        let stated = || self.host.as_ref().map_or_else(|| self.address.to_string(), Host::to_string);
+        let stated = || self.moving().unwrap_or_else(|| self.address.to_string());
         self.name.clone().unwrap_or_else(stated)
+    }
+
+    /// Its address as the file states it; `None` if that is an address which does not change.
+    pub(crate) fn moving(&self) -> Option<String> {
+        match self.whereabouts {
+            Whereabouts::Unstated => Some(ANY.to_owned()),
+            Whereabouts::Stated | Whereabouts::Named => self.host.as_ref().map(Host::to_string),
+        }
     }
 }

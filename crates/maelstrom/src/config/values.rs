@@ -8,7 +8,7 @@ use diagnostics::settings::Fault;
 use ipnet::IpNet;
 use maelstrom_core::{DSCP_MAX, RateError, RepairDscp, RepairRate};
 
-use super::types::{Host, PeerAddress};
+use super::types::{ANY, Host, PeerAddress};
 
 /// Longest path of a Unix socket: `sun_path` is 108 with its closing zero.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -51,8 +51,11 @@ pub(super) fn own_address(text: &str) -> Result<SocketAddr, Fault> {
     Ok(address)
 }
 
-/// The address of a far gateway, or its name.
+/// The address of a far gateway, its name, or that it may be anywhere.
 pub(super) fn peer_address(text: &str) -> Result<PeerAddress, Fault> {
+    if text == ANY {
+        return Ok(PeerAddress::Any);
+    }
     if let Some(host) = host(text) {
         return Ok(PeerAddress::Name(host));
     }
@@ -63,7 +66,8 @@ pub(super) fn peer_address(text: &str) -> Result<PeerAddress, Fault> {
     let address = own_address(text)?;
     if address.ip().is_unspecified() {
         let fault = Fault::bad("is not the address of a machine").seen(quoted(text));
-        return Err(fault.help("give the address that the peer has as `listen`"));
+        let help = "give the address that the peer has as `listen`, or `any` if that is not known beforehand";
+        return Err(fault.help(help));
     }
     Ok(PeerAddress::Ip(address))
 }

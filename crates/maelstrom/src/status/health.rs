@@ -187,7 +187,7 @@ impl EventStatus {
     pub(crate) fn latest(
         now_us: u64,
         observer: &Observer,
-        label: impl Fn(std::net::SocketAddr) -> String,
+        label: impl Fn(ipnet::IpNet) -> String,
     ) -> Vec<Self> {
         let journal = observer.journal();
         let from = journal.count().saturating_sub(EVENTS_SHOWN as u64);

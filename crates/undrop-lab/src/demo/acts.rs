@@ -270,6 +270,7 @@ mod tests {
             last_heard_ms: Some(0),
             sessions: 1,
             renewals: 0,
+            moves: 0,
             networks: Vec::new(),
             networks_named_there: Vec::new(),
             differences: Vec::new(),

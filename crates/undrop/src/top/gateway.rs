@@ -29,7 +29,8 @@ pub(super) fn render(status: &Status, losses: Option<&Losses>) -> String {
     for peer in &status.peers {
         let window = peer.windows.first().cloned().unwrap_or_default();
         lines.extend(directions(peer, &window));
-        let record = losses.and_then(|losses| losses.peers.iter().find(|one| one.address == peer.address));
+        let is_it = |one: &&PeerLosses| (&one.name, one.address) == (&peer.name, peer.address);
+        let record = losses.and_then(|losses| losses.peers.iter().find(is_it));
         lines.extend(record.into_iter().flat_map(history));
         let reasons = peer.health.reasons.iter().map(|reason| format!("  ! {}", reason.text));
         lines.extend(reasons);
@@ -153,6 +154,7 @@ mod tests {
             last_heard_ms: None,
             sessions: 1,
             renewals: 0,
+            moves: 0,
             networks: Vec::new(),
             networks_named_there: Vec::new(),
             differences: Vec::new(),

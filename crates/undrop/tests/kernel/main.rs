@@ -17,6 +17,7 @@ mod managed_mtu;
 mod moldudp64;
 mod multicast;
 mod names;
+mod nat;
 mod node;
 mod pair;
 mod paths;

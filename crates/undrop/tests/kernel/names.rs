@@ -83,6 +83,11 @@ fn a_peer_is_found_by_its_name_and_again_after_it_has_moved() {
     let mut pair = GatewayPair::prepare(&names.program(), &ends, &Setting::layered()).unwrap();
     let text = fs::read_to_string(pair.config(0)).unwrap();
     fs::write(pair.config(0), text.replace("10.81.9.2:4700", "far.test:4700")).unwrap();
+    // The far gateway does not call, so that only its name shows where it is.
+    let text = fs::read_to_string(pair.config(1)).unwrap();
+    let any = text.replace("address = \"10.81.9.1:4700\"", "name = \"near\"\naddress = \"any\"");
+    assert_ne!(any, text);
+    fs::write(pair.config(1), any).unwrap();
     for (side, end) in ends.iter().enumerate() {
         pair.launch(side, end.namespace).unwrap();
     }

@@ -120,6 +120,7 @@ impl Liar {
             local_networks: Vec::new(),
             peers: vec![PeerConfig {
                 address: LIAR,
+                whereabouts: Default::default(),
                 networks: vec![network],
                 key: key.clone(),
                 next_key: None,

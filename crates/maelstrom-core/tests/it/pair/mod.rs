@@ -35,6 +35,7 @@ pub fn config(side: usize) -> Config {
         local_networks: Vec::new(),
         peers: vec![PeerConfig {
             address: address(1 - side),
+            whereabouts: Default::default(),
             networks: vec![format!("10.81.{}.0/24", 2 - side).parse().unwrap()],
             key: PeerKey::new([5; 32]),
             next_key: None,

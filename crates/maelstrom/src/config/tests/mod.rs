@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 
 use diagnostics::settings::KeyInfo;
+use maelstrom_core::Whereabouts;
 
 use super::*;
 
@@ -211,6 +212,26 @@ fn addresses_have_a_port_and_are_those_of_one_machine() {
         "a gateway knows its own address"
     );
     configuration(&GOOD.replace("10.81.9.1:4700", "0.0.0.0:4700"));
+}
+
+#[test]
+fn a_peer_may_call_from_any_address_if_it_has_a_name() {
+    let any = GOOD.replace("address = \"10.81.9.2:4700\"", "name = \"osaka\"\naddress = \"any\"");
+    let peer = configuration(&any).peers.remove(0);
+    assert_eq!((peer.whereabouts, peer.label().as_str()), (Whereabouts::Unstated, "osaka"));
+    assert_eq!((peer.address, peer.moving().as_deref()), (([0, 0, 0, 0], 0).into(), Some("any")));
+    let v6 = any.replace("10.81.9.1:4700", "[2001:db8::1]:4700");
+    assert!(configuration(&v6).peers[0].address.is_ipv6());
+    let other =
+        "\n[[peer]]\nname = \"nagoya\"\naddress = \"any\"\nnetworks = [\"10.81.3.0/24\"]\nkey_file = \"b\"\n";
+    assert_eq!(configuration(&(any.clone() + other)).peers.len(), 2);
+    let nameless = finding("10.81.9.2:4700", "any");
+    assert_eq!(nameless.code, "nameless-peer");
+    assert!(nameless.help[0].contains("name = "), "{:?}", nameless.help);
+    let shared = any + &other.replace("\"b\"", "\"peer.key\"");
+    assert_eq!(examined(&shared).1.diagnostics()[0].code, "shared-key");
+    let anywhere = finding("10.81.9.2:4700", "0.0.0.0:4700");
+    assert!(anywhere.help[0].contains("`any`"), "{:?}", anywhere.help);
 }
 
 #[test]

@@ -429,6 +429,7 @@ mod tests {
             last_heard_ms: Some(120),
             sessions: 2,
             renewals: 0,
+            moves: 0,
             networks: vec!["10.81.2.0/24".parse().unwrap()],
             networks_named_there: Vec::new(),
             differences: Vec::new(),

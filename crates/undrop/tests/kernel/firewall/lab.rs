@@ -184,6 +184,11 @@ impl Lab {
     }
 
     fn start_program(&self, program: &Path, setting: &Setting) -> GatewayPair {
+        GatewayPair::start(program, &self.ends(), setting).unwrap()
+    }
+
+    /// Returns both gateways.
+    pub(crate) fn ends(&self) -> [End<'_>; 2] {
         let [a, mut b] = End::of(&self.sites);
         if self.kind != Wan::Plain {
             b = End {
@@ -193,7 +198,7 @@ impl Lab {
                 networks: vec![net("10.82.0.0/24"), net("fd82::/64")],
             };
         }
-        GatewayPair::start(program, &[a, b], setting).unwrap()
+        [a, b]
     }
 
     /// Loads a ruleset into the second gateway. `WAN` and `LAN` stand for its interfaces.
