@@ -89,6 +89,11 @@ impl Control {
         result
     }
 
+    /// Returns the next waiting client, for an answer of another kind. Reads and writes of it block.
+    pub fn accept(&self) -> Option<UnixStream> {
+        self.listener.accept().ok().map(|(stream, _)| stream)
+    }
+
     /// Writes what the client takes at once, and leaves the rest to a thread.
     fn write(&self, mut stream: UnixStream, document: Vec<u8>) -> io::Result<()> {
         stream.set_nonblocking(true)?;

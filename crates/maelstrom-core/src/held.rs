@@ -63,13 +63,14 @@ struct Range {
 
 struct Slot {
     due_us: u64,
+    number: u32,
     body: Vec<u8>,
 }
 
 impl Held {
     /// Creates a queue for bodies of up to `body_max` bytes.
     pub(crate) fn new(body_max: usize) -> Self {
-        let slots = (0..HELD_MAX).map(|_| Slot { due_us: 0, body: Vec::with_capacity(body_max) });
+        let slots = (0..HELD_MAX).map(|_| Slot { due_us: 0, number: 0, body: Vec::with_capacity(body_max) });
         Self {
             slots: slots.collect(),
             first: 0,
@@ -88,11 +89,11 @@ impl Held {
         self.len == self.slots.len()
     }
 
-    /// Inserts a repair behind those that are due no later. There must be room.
-    pub(crate) fn push(&mut self, due_us: u64, body: &[u8]) {
+    /// Inserts a repair behind those that are due no later. There must be room. `number`: of its datagram.
+    pub(crate) fn push(&mut self, due_us: u64, number: u32, body: &[u8]) {
         assert!(!self.is_full(), "a repair is held only where there is room");
         let mut at = self.slot(self.len);
-        self.slots[at].due_us = due_us;
+        (self.slots[at].due_us, self.slots[at].number) = (due_us, number);
         self.slots[at].body.clear();
         self.slots[at].body.extend_from_slice(body);
         for place in (0..self.len).rev() {
@@ -115,27 +116,30 @@ impl Held {
         (self.len > 0).then(|| self.slots[self.first].due_us)
     }
 
-    /// Moves the first body into `body` if it is due; returns whether it was.
-    pub(crate) fn pop_due(&mut self, now_us: u64, body: &mut Vec<u8>) -> bool {
-        self.due_us().is_some_and(|due_us| due_us <= now_us) && self.pop(body)
+    /// Moves the first body into `body` if it is due; returns the number of its datagram.
+    pub(crate) fn pop_due(&mut self, now_us: u64, body: &mut Vec<u8>) -> Option<u32> {
+        self.due_us().filter(|&due_us| due_us <= now_us)?;
+        self.pop(body)
     }
 
-    /// Moves the first body into `body`, due or not; returns false if there is none.
-    pub(crate) fn pop(&mut self, body: &mut Vec<u8>) -> bool {
+    /// Moves the first body into `body`, due or not; returns the number of its datagram.
+    pub(crate) fn pop(&mut self, body: &mut Vec<u8>) -> Option<u32> {
         if self.len == 0 {
-            return false;
+            return None;
         }
-        std::mem::swap(body, &mut self.slots[self.first].body);
+        let Slot { number, body: first, .. } = &mut self.slots[self.first];
+        std::mem::swap(body, first);
+        let number = *number;
         self.first = self.slot(1);
         self.len -= 1;
-        true
+        Some(number)
     }
 
-    /// Moves the first body into `body` to make room. Returns whether it is due, or nearly so: one that has
-    /// long to wait for packets that are late must not be used.
-    pub(crate) fn make_room(&mut self, now_us: u64, body: &mut Vec<u8>) -> bool {
+    /// Moves the first body into `body` to make room. Returns the number of its datagram if it is due, or
+    /// nearly so: one that has long to wait for packets that are late must not be used.
+    pub(crate) fn make_room(&mut self, now_us: u64, body: &mut Vec<u8>) -> Option<u32> {
         let is_due = self.due_us().is_some_and(|due_us| due_us <= now_us + CALM_US);
-        self.pop(body) && is_due
+        self.pop(body).filter(|_| is_due)
     }
 
     /// Counts a packet that arrived.
@@ -247,15 +251,16 @@ mod tests {
         for round in 0..HELD_MAX as u64 {
             let start_us = 1_000 * round;
             for (due_us, name) in [(160, b"b"), (170, b"d"), (100, b"a"), (160, b"c")] {
-                held.push(start_us + due_us, name);
+                held.push(start_us + due_us, u32::from(name[0]), name);
             }
             assert_eq!(held.due_us(), Some(start_us + 100));
-            assert!(!held.pop_due(start_us + 99, &mut body));
+            assert_eq!(held.pop_due(start_us + 99, &mut body), None);
             for name in [b"a", b"b", b"c"] {
-                assert!(held.pop_due(start_us + 165, &mut body) && body == name);
+                assert_eq!(held.pop_due(start_us + 165, &mut body), Some(u32::from(name[0])));
+                assert_eq!(body, name);
             }
-            assert!(!held.pop_due(start_us + 165, &mut body));
-            assert!(held.pop(&mut body) && body == b"d" && !held.pop(&mut body));
+            assert_eq!(held.pop_due(start_us + 165, &mut body), None);
+            assert!(held.pop(&mut body).is_some() && body == b"d" && held.pop(&mut body).is_none());
         }
     }
 
@@ -264,21 +269,21 @@ mod tests {
         let mut held = Held::new(1);
         for due_us in 0..HELD_MAX as u64 {
             assert!(!held.is_full());
-            held.push(due_us, b"x");
+            held.push(due_us, 0, b"x");
         }
         assert!(held.is_full());
-        assert!(held.pop(&mut Vec::new()) && !held.is_full());
+        assert!(held.pop(&mut Vec::new()).is_some() && !held.is_full());
     }
 
     #[test]
     fn room_is_made_by_a_repair_that_is_due_and_not_by_using_one_that_has_long_to_wait() {
         let (mut held, mut body) = (Held::new(1), Vec::new());
         for (due_us, name) in [(1_000, b"a"), (9_000, b"b")] {
-            held.push(due_us, name);
+            held.push(due_us, 7, name);
         }
-        assert!(held.make_room(1_000 - CALM_US, &mut body) && body == b"a");
-        assert!(!held.make_room(8_999 - CALM_US, &mut body) && body == b"b");
-        assert!(!held.make_room(9_000, &mut body), "nothing is left");
+        assert!(held.make_room(1_000 - CALM_US, &mut body) == Some(7) && body == b"a");
+        assert!(held.make_room(8_999 - CALM_US, &mut body).is_none() && body == b"b");
+        assert!(held.make_room(9_000, &mut body).is_none(), "nothing is left");
     }
 
     #[test]

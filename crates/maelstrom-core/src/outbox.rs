@@ -112,9 +112,14 @@ impl Envelope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Number of the peer.
-    pub(crate) peer: usize,
+    pub peer: usize,
     /// Place in the peer's stream.
     pub(crate) seq: Seq,
+    /// Number of the datagram, low 32 bits, with the repair that completed its recovery; `None` if a packet
+    /// that arrived did.
+    pub repair: Option<u32>,
+    /// Delay behind its neighbours in the stream, in microseconds, as far as it is known.
+    pub late_us: Option<u64>,
 }
 
 /// All output of the core.

@@ -325,6 +325,7 @@ impl Peer {
             local: &self.local,
             listen: self.listen,
             peer: self.index,
+            repair: None,
             recovered,
         };
         (&mut self.ingress, cx)

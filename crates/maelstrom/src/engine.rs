@@ -9,6 +9,7 @@ use maelstrom_core::{Gateway, Outbox, PeerConfig};
 use netio::segment;
 use netio::tap::{Direction, Tap};
 
+use crate::capture::Capturing;
 use crate::ports::Outlets;
 use crate::pulse::{Pulse, boot_us};
 use crate::uncut::UncutLog;
@@ -42,6 +43,7 @@ pub(crate) struct Engine {
     pub(crate) now_us: u64,
     /// Whether outgoing packets are ignored, because another tap has shown them.
     pub(crate) skips_outgoing: bool,
+    pub(crate) capturing: Capturing,
 }
 
 /// Result of a round at the tap.
@@ -66,17 +68,19 @@ impl Engine {
             uncut: UncutLog::default(),
             now_us,
             skips_outgoing: false,
+            capturing: Capturing::default(),
             gateway,
         }
     }
 
     /// Reads captures from the tap, cuts them into wire packets, and passes these to the core.
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
-        let Self { gateway, out, held_back, pulse, scratch, counts, uncut, now_us, skips_outgoing } = self;
+        let (now_us, skips_outgoing) = (self.now_us, self.skips_outgoing);
+        let Self { gateway, out, held_back, pulse, scratch, counts, uncut, capturing, .. } = self;
         let mut round = Round { more: true, packets: 0, captures: 0 };
         while round.more && round.packets < PACKETS_MAX {
             let drained = tap.drain(CAPTURES_MAX, |captured| {
-                let captured_us = captured.time_ns.map_or(*now_us, |ns| ns / 1000);
+                let captured_us = captured.time_ns.map_or(now_us, |ns| ns / 1000);
                 counts.on_age(now_us.saturating_sub(captured_us));
                 if captured.is_of_vlan() {
                     counts.of_vlans += 1;
@@ -85,15 +89,18 @@ impl Engine {
                 }
                 // Repairs that are due leave first, so that later ones do not leave with them.
                 if held_back.take_if(|held_back| held_back.due_us() <= captured_us).is_some() {
-                    flush(out, pulse, gateway, outlets, counts);
+                    flush(out, pulse, gateway, outlets, counts, capturing);
                 }
                 let datagrams = out.datagrams.len();
                 let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured
                     .direction
                 {
-                    Direction::Outgoing if *skips_outgoing => {}
-                    Direction::Outgoing => gateway.handle_outgoing(*now_us, packet, out),
-                    Direction::Incoming => gateway.handle_incoming(*now_us, packet, out),
+                    Direction::Outgoing if skips_outgoing => {}
+                    Direction::Outgoing => leave(now_us, captured_us, packet, gateway, out, capturing),
+                    Direction::Incoming => {
+                        capturing.on_arrived(captured_us, packet);
+                        gateway.handle_incoming(now_us, packet, out);
+                    }
                 });
                 // Every capture counts, so that the round ends for any input.
                 round.packets += cut.unwrap_or(0).max(1);
@@ -101,21 +108,21 @@ impl Engine {
                     counts.on_uncut(captured.direction);
                     // A single malformed packet is never named, because the kernel drops it too.
                     if captured.offload.is_super() {
-                        uncut.note(*now_us, &captured, &refusal);
+                        uncut.note(now_us, &captured, &refusal);
                     }
                     if captured.offload.is_super() && captured.direction == Direction::Incoming {
-                        gateway.handle_unseen(*now_us, captured.packet);
+                        gateway.handle_unseen(now_us, captured.packet);
                     }
                 }
                 if out.is_nearly_full() {
-                    flush(out, pulse, gateway, outlets, counts);
+                    flush(out, pulse, gateway, outlets, counts, capturing);
                     *held_back = None;
                 } else if out.datagrams.len() > datagrams {
                     held_back.get_or_insert(HeldBack { first_us: captured_us, last_us: 0 }).last_us =
                         captured_us;
                 }
             })?;
-            inject(out, pulse, gateway, outlets, counts);
+            inject(out, pulse, gateway, outlets, counts, capturing);
             round.captures += drained.packets;
             round.more = drained.more;
         }
@@ -125,7 +132,8 @@ impl Engine {
     /// Sends all output of the core.
     pub(crate) fn flush(&mut self, outlets: &mut Outlets) {
         self.held_back = None;
-        flush(&mut self.out, &self.pulse, &mut self.gateway, outlets, &mut self.counts);
+        let Self { out, pulse, gateway, counts, capturing, .. } = self;
+        flush(out, pulse, gateway, outlets, counts, capturing);
     }
 
     /// Drops all output of the core that has not been sent.
@@ -139,7 +147,8 @@ impl Engine {
         // An implausible time is that of another clock: a process may be in its own time namespace.
         let waits = |due_us: u64| due_us > now_us && due_us <= now_us + HELD_BACK_MAX_US;
         if self.held_back_until_us().is_some_and(waits) && !self.out.is_nearly_full() {
-            return inject(&mut self.out, &self.pulse, &mut self.gateway, outlets, &mut self.counts);
+            let Self { out, pulse, gateway, counts, capturing, .. } = self;
+            return inject(out, pulse, gateway, outlets, counts, capturing);
         }
         self.flush(outlets);
     }
@@ -163,14 +172,31 @@ impl HeldBack {
     }
 }
 
+/// Passes a packet that left this site to the core.
+fn leave(
+    now_us: u64,
+    captured_us: u64,
+    packet: &[u8],
+    gateway: &mut Gateway,
+    out: &mut Outbox,
+    capturing: &mut Capturing,
+) {
+    let before = capturing.is_active().then(|| *gateway.unprotected());
+    gateway.handle_outgoing(now_us, packet, out);
+    if let Some(before) = before {
+        capturing.on_left(captured_us, packet, &before, gateway.unprotected());
+    }
+}
+
 fn flush(
     out: &mut Outbox,
     pulse: &Pulse,
     gateway: &mut Gateway,
     outlets: &mut Outlets,
     counts: &mut DriverCounts,
+    capturing: &mut Capturing,
 ) {
-    inject(out, pulse, gateway, outlets, counts);
+    inject(out, pulse, gateway, outlets, counts, capturing);
     if out.datagrams.is_empty() {
         return;
     }
@@ -179,6 +205,11 @@ fn flush(
         return;
     }
     let peers = &gateway.config().peers;
+    if capturing.is_active() {
+        for (envelope, datagram) in out.datagrams.iter() {
+            capturing.on_sent(envelope.peer, address_of(peers, &envelope), datagram);
+        }
+    }
     counts.unsent += outlets.socket.send_marked(
         out.datagrams
             .iter()
@@ -197,6 +228,7 @@ fn inject(
     gateway: &mut Gateway,
     outlets: &mut Outlets,
     counts: &mut DriverCounts,
+    capturing: &mut Capturing,
 ) {
     if out.recovered.is_empty() {
         return;
@@ -208,7 +240,9 @@ fn inject(
     }
     for (origin, packet) in out.recovered.iter() {
         let inlet = outlets.inlet.as_mut();
-        if let Err(reason) = inlet.map_or(Err(Uninjected::Untaken), |inlet| inlet.send(packet)) {
+        let result = inlet.map_or(Err(Uninjected::Untaken), |inlet| inlet.send(packet));
+        capturing.on_recovered(origin, packet, result);
+        if let Err(reason) = result {
             counts.uninjected += u64::from(reason == Uninjected::Untaken);
             gateway.handle_uninjected(origin, reason);
         }

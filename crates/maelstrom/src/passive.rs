@@ -11,8 +11,8 @@
 //!    ([`Passive::handle_timeout`]), and send all output ([`Engine::flush_due`]),
 //! 6. at intervals: check the interfaces (`interfaces.rs`), the path's MTU (`path_mtu.rs`) and packets of
 //!    other networks (`strangers.rs`), limit TCP segments (`segments.rs`), log changes (`watch.rs`), compare
-//!    networks with the peers (`agreement.rs`), and handle signals (`reload.rs`) and status requests
-//!    (`snapshot.rs`).
+//!    networks with the peers (`agreement.rs`), and handle signals (`reload.rs`), status requests
+//!    (`snapshot.rs`) and captures (`capture`).
 //!
 //! The order of 2 and 3 matters: if a repair were decoded before the packets that arrived ahead of it, they
 //! would count as lost. No step blocks, each has a budget, and none takes a decision on the protocol.
@@ -150,9 +150,11 @@ impl Passive {
         let exporter = Exporter::start(&config);
         let mut names = Names::default();
         names.configure(&config);
+        let mut engine = Engine::new(gateway, clock_us());
+        engine.capturing.listen(&config.gateway.control);
         Ok(Self {
             path: path.to_owned(),
-            engine: Engine::new(gateway, clock_us()),
+            engine,
             inbox: Queue::new(udp::RECEIVED_MAX, udp::RECEIVED_BYTES_MAX),
             started_us: clock_us(),
             channel: Channel::Unknown,
@@ -227,6 +229,7 @@ impl Passive {
             self.answer_status();
             let observer = self.watch.observer();
             self.losses.answer(self.engine.now_us, &self.engine.gateway, &self.config, observer);
+            self.engine.capturing.look(self.engine.now_us, &self.config);
         }
         info!("stopping");
         self.losses.close(&self.engine.gateway, &self.config);
@@ -369,12 +372,17 @@ impl Passive {
         let senders = self.inbox.iter().map(|(from, _)| from.ip());
         self.turns.begin(&self.engine.gateway.config().peers, is_behind, senders);
         for (from, datagram) in self.inbox.iter_mut() {
-            let Engine { gateway, out, now_us, counts, .. } = &mut self.engine;
+            let Engine { gateway, out, now_us, counts, capturing, .. } = &mut self.engine;
             if !self.turns.admits(&gateway.config().peers, from.ip()) {
                 counts.beyond_share += 1;
                 continue;
             }
+            let seen = capturing.is_active().then(|| (datagram.to_vec(), *gateway.rejected()));
             gateway.handle_datagram(*now_us, from, datagram, out);
+            if let Some((copy, before)) = seen {
+                let peers = &gateway.config().peers[..];
+                capturing.on_received((from, peers), &copy, &before, gateway.rejected());
+            }
             if self.pauses.is_active() {
                 // The datagram may have begun a session, which does not know of the pause.
                 gateway.handle_gap();

@@ -112,9 +112,11 @@ impl Passive {
         if let Some(control) = control {
             self.control = control;
             self.losses.listen(&config.gateway.control);
+            self.engine.capturing.listen(&config.gateway.control);
             self.exporter.stop();
         }
         self.exporter.configure(&config);
+        self.engine.capturing.end();
         self.drop_filter();
         self.config = config;
         self.names.configure(&self.config);

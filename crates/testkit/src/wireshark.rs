@@ -57,21 +57,30 @@ impl Default for Capture {
     }
 }
 
-/// Returns the values of fields in each packet of a capture, as `ops/undrop.lua` shows them. Of a field that
-/// a packet has several times, all values are given, with commas between them.
+/// Returns the values of fields in each packet of a capture, as [`dissect_file`] does.
+///
+/// # Panics
+/// As [`dissect_file`].
+pub fn dissect(test: &str, capture: &Capture, fields: &[&str]) -> Option<Vec<Vec<String>>> {
+    let directory = Directory::new();
+    let file = directory.0.join("capture.pcapng");
+    fs::write(&file, capture.bytes()).expect("a temporary file can be written");
+    dissect_file(test, &file, fields)
+}
+
+/// Returns the values of fields in each packet of a file, as `ops/undrop.lua` shows them. Of a field that a
+/// packet has several times, all values are given, with commas between them.
 ///
 /// Returns `None` where `tshark` is not installed, and says that `test` was skipped.
 ///
 /// # Panics
 /// If `tshark` fails, or if it complains of the dissector.
-pub fn dissect(test: &str, capture: &Capture, fields: &[&str]) -> Option<Vec<Vec<String>>> {
+pub fn dissect_file(test: &str, file: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let directory = Directory::new();
-    let file = directory.0.join("capture.pcapng");
-    fs::write(&file, capture.bytes()).expect("a temporary file can be written");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops/undrop.lua");
     let mut command = Command::new("tshark");
     command.args(["-n", "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,", "-X"]);
-    command.arg(format!("lua_script:{}", script.display())).arg("-r").arg(&file);
+    command.arg(format!("lua_script:{}", script.display())).arg("-r").arg(file);
     fields.iter().for_each(|field| {
         command.args(["-e", field]);
     });

@@ -5,6 +5,7 @@
 //! packet is newly missing → [`Ingress::use_due`] → [`Decoder`] → verification → outbox.
 
 mod bring;
+mod context;
 mod counts;
 mod forecasting;
 mod halves;
@@ -15,7 +16,6 @@ mod sight;
 mod state;
 mod strangers;
 
-use std::net::SocketAddr;
 use std::num::NonZero;
 
 use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term};
@@ -31,12 +31,11 @@ use crate::forecast::Forecaster;
 use crate::held::{Held, OVERTAKEN_MAX_US, Reach};
 use crate::identity::Identity;
 use crate::ledger::Ledger;
-use crate::outbox::{Origin, Queue};
 use crate::packet::{MutableFields, Packet};
-use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::thinning::is_sampled;
 use crate::wire::{LossReport, RecipeView, Request, WINDOW_MAX};
+pub(crate) use context::IngressCx;
 pub use counts::{IngressCounts, RequestCounts};
 use foundation::Seq;
 use halves::{HALVES, HalfSlot};
@@ -80,21 +79,6 @@ pub(crate) struct Ingress {
     next_half: usize,
     /// Buffer of a repair joined from two halves.
     joined: Vec<u8>,
-}
-
-/// Context of one call: the time, and data of the peer or the gateway.
-pub(crate) struct IngressCx<'a> {
-    pub(crate) now_us: u64,
-    pub(crate) identity: &'a Identity,
-    /// The peer's networks. A recovered packet must come from one of them.
-    pub(crate) networks: &'a PrefixTable<()>,
-    /// The networks of this site. Recovered packets to others are not injected.
-    pub(crate) local: &'a LocalNetworks,
-    /// Our end of the repair channel. Recovered packets to it are not injected.
-    pub(crate) listen: SocketAddr,
-    /// Number of the peer.
-    pub(crate) peer: usize,
-    pub(crate) recovered: &'a mut Queue<Origin>,
 }
 
 impl Ingress {
@@ -284,10 +268,9 @@ impl Ingress {
     fn hold(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>, body: &[u8]) {
         if self.held.is_full() {
             let mut oldest = std::mem::take(&mut self.due);
-            if self.held.make_room(cx.now_us, &mut oldest) {
-                self.use_held(cx, &oldest);
-            } else {
-                self.counts.unused.add(Unused::NoRoom);
+            match self.held.make_room(cx.now_us, &mut oldest) {
+                Some(number) => self.use_held(cx, number, &oldest),
+                None => self.counts.unused.add(Unused::NoRoom),
             }
             self.due = oldest;
         }
@@ -298,7 +281,7 @@ impl Ingress {
             Place::Arrived { .. } | Place::Recovered { .. } => None,
         });
         let due_us = missing_since_us.max().map_or(now_us, |since_us| since_us + self.held.wait_us());
-        self.held.push(due_us.max(now_us), body);
+        self.held.push(due_us.max(now_us), cx.repair.unwrap_or_default(), body);
     }
 
     /// Time at which the next held repair is due, or [`Ingress::poll_request`].
@@ -332,15 +315,17 @@ impl Ingress {
     pub(crate) fn use_due(&mut self, cx: &mut IngressCx<'_>) {
         let mut body = std::mem::take(&mut self.due);
         for _ in 0..USED_MAX {
-            if cx.recovered.is_nearly_full() || !self.held.pop_due(cx.now_us, &mut body) {
+            if cx.recovered.is_nearly_full() {
                 break;
             }
-            self.use_held(cx, &body);
+            let Some(number) = self.held.pop_due(cx.now_us, &mut body) else { break };
+            self.use_held(cx, number, &body);
         }
         self.due = body;
     }
 
-    fn use_held(&mut self, cx: &mut IngressCx<'_>, body: &[u8]) {
+    fn use_held(&mut self, cx: &mut IngressCx<'_>, number: u32, body: &[u8]) {
+        let present = cx.repair.replace(number);
         // A repair of packets beyond the newest was read near another position when it arrived.
         if let Ok(view) = RecipeView::read(body, self.ledger.newest())
             && view.last() <= self.ledger.newest()
@@ -352,6 +337,7 @@ impl Ingress {
             }
             self.rung.wake(cx.now_us, &self.decoder);
         }
+        cx.repair = present;
     }
 
     fn solve(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {

@@ -100,18 +100,20 @@ impl Recovering<'_, '_> {
         };
         if treatment == Treatment::Injected {
             self.counts.raised_timestamps += u64::from(self.path.raise_timestamp(&solved.traits, packet));
-            let len = packet.len();
-            self.cx.recovered.commit(Origin { peer: self.cx.peer, seq }, len);
-            self.on_injected(now_us, seq);
+            let expected_us = self.arrivals.expected_us(seq);
+            let late_us = expected_us.map(|expected_us| now_us.saturating_sub(expected_us));
+            let (len, peer, repair) = (packet.len(), self.cx.peer, self.cx.repair);
+            self.cx.recovered.commit(Origin { peer, seq, repair, late_us }, len);
+            self.on_injected(late_us);
         }
         self.arrivals.recover(now_us, seq, name, symbol, treatment);
         true
     }
 
-    fn on_injected(&mut self, now_us: u64, seq: Seq) {
+    fn on_injected(&mut self, late_us: Option<u64>) {
         self.counts.recovered_packets += 1;
-        if let Some(expected_us) = self.arrivals.expected_us(seq) {
-            self.delays_us.saturating_record(now_us.saturating_sub(expected_us).max(1));
+        if let Some(late_us) = late_us {
+            self.delays_us.saturating_record(late_us.max(1));
         }
     }
 }

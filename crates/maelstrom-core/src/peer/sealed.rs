@@ -46,6 +46,7 @@ impl Peer {
             return Ok(());
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
+        cx.repair = Some(header.counter as u32);
         match kind {
             BodyKind::Half => ingress.handle_half(&mut cx, body),
             _ => ingress.handle_repair(&mut cx, body),

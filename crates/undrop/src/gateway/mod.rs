@@ -1,6 +1,7 @@
 //! `undrop gateway`: the gateway of one site.
 
 mod advise;
+mod capture;
 mod check;
 mod genkey;
 pub(crate) mod health;
@@ -26,6 +27,7 @@ Examples:
   undrop gateway health
   undrop gateway losses
   undrop gateway report --html link.html
+  undrop gateway capture --out gateway.pcapng
   undrop gateway advise";
 
 /// The commands of `undrop gateway`.
@@ -41,6 +43,7 @@ pub enum Command {
     Metrics(metrics::Args),
     Losses(losses::Args),
     Report(report::Args),
+    Capture(capture::Args),
     Advise(advise::Args),
 }
 
@@ -60,6 +63,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Metrics(args) => metrics::run(&args),
         Command::Losses(args) => losses::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Capture(args) => capture::run(&args),
         Command::Advise(args) => advise::run(&args),
     }
 }

@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
 mod bypass;
+mod capture;
 mod check_machine;
 mod differences;
 mod disturbance;

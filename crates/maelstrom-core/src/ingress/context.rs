@@ -1,0 +1,24 @@
+//! The context of a call of an ingress.
+
+use std::net::SocketAddr;
+
+use crate::identity::Identity;
+use crate::outbox::{Origin, Queue};
+use crate::prefixes::{LocalNetworks, PrefixTable};
+
+/// Context of one call: the time, and data of the peer or the gateway.
+pub(crate) struct IngressCx<'a> {
+    pub(crate) now_us: u64,
+    pub(crate) identity: &'a Identity,
+    /// The peer's networks. A recovered packet must come from one of them.
+    pub(crate) networks: &'a PrefixTable<()>,
+    /// The networks of this site. Recovered packets to others are not injected.
+    pub(crate) local: &'a LocalNetworks,
+    /// Our end of the repair channel. Recovered packets to it are not injected.
+    pub(crate) listen: SocketAddr,
+    /// Number of the peer.
+    pub(crate) peer: usize,
+    /// Number of the datagram with the repair in use, low 32 bits; `None` while there is none.
+    pub(crate) repair: Option<u32>,
+    pub(crate) recovered: &'a mut Queue<Origin>,
+}
