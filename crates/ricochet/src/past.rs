@@ -137,6 +137,9 @@ impl Outward {
     pub(crate) fn tell_history(&self, group: GroupId, news: HistoryNews) {
         let Some(joined) = self.groups.get(&group) else { return };
         match news {
+            HistoryNews::Begins { messages: 0, .. } => {
+                tracing::info!(group = &*joined.name, "members keep no messages of the history wanted");
+            }
             HistoryNews::Begins { messages, is_complete: false } => {
                 tracing::warn!(group = &*joined.name, messages, "no member keeps all of the history wanted");
             }

@@ -208,6 +208,7 @@ fn a_handler_gets_all_messages_of_a_feed_over_a_lossy_network() {
     assert_eq!(code, Some(0), "{said}\n{report}");
     assert_eq!((&report["carried"], &report["lost"]), (&1_500.into(), &0.into()), "{report}");
     assert!(report["answered"].as_u64() > Some(0), "the network loses nothing: {report}");
+    assert!(!said.contains("no member keeps all"), "a group that was silent has no history to miss: {said}");
     let (code, report, said) = stop(out);
     assert_eq!(code, Some(0), "{said}\n{report}");
     assert_eq!((&report["handed_out"], &report["lost"]), (&1_500.into(), &0.into()), "{report}");
@@ -310,6 +311,35 @@ fn the_session_of_a_feed_can_be_kept() {
     assert_eq!((&report["session"], &report["next"]), (&"DAY1".into(), &301.into()), "{report}");
     assert!(report["duplicates"].as_u64() > Some(0), "two bridges carry the feed: {report}");
     drop((hears, also));
+}
+
+/// `out` is killed and started again. Handlers request what they missed meanwhile, and what they missed
+/// before: the history of the group has it, which `in` keeps.
+#[test]
+fn a_bridge_that_starts_again_answers_requests_from_the_history_of_the_group() {
+    let test = "a_bridge_that_starts_again_answers_requests_from_the_history_of_the_group";
+    let Some(mut site) = Site::build(test, None) else { return };
+    let out = site.start_out(&["--keep-session"], None);
+    let hears = site.start_in(true, &[], &out.address);
+    site.feed.say("session DAY1");
+    site.feed.say("send 60");
+    site.handler.wait(60, "DAY1:60");
+    drop(out);
+    site.feed.say("send 60");
+    let out = site.start_out(&["--keep-session"], Some(&hears.address));
+    // Nothing is sent after the start: the handler learns of the messages from a heartbeat.
+    site.handler.wait(120, "DAY1:120");
+    assert_eq!(site.handler.sessions(), [("DAY1".to_owned(), texts("DAY1", 1..=120))]);
+    site.feed.say("send 10");
+    site.handler.wait(130, "DAY1:130");
+    let (code, report, said) = stop(out);
+    assert_eq!(code, Some(0), "{said}\n{report}");
+    let [from_history, handed_out, answered] =
+        ["from_history", "handed_out", "messages_answered"].map(|name| report[name].as_u64().unwrap());
+    // `in` may have waited for the reader that was killed.
+    assert!(from_history >= 60 && from_history + handed_out == 130 && answered > 0, "{report}");
+    assert_eq!((&report["oldest"], &report["lost"]), (&1.into(), &0.into()), "{report}");
+    drop(hears);
 }
 
 #[test]

@@ -101,6 +101,11 @@ impl Feed {
         }
     }
 
+    /// Sends no message so far by itself: handlers that lack one request it.
+    pub(super) fn leave_to_requests(&mut self) {
+        self.unsent = self.present.next;
+    }
+
     fn bytes(&self) -> usize {
         self.present.bytes + self.past.as_ref().map_or(0, |past| past.bytes)
     }

@@ -18,10 +18,11 @@ pub(super) enum Frame {
 impl Frame {
     /// Writes the headers into a buffer, which is emptied first.
     pub(super) fn write(&self, to: &mut Vec<u8>) {
-        let (kind, session, number) = match *self {
-            Self::Message { session, number } => (0, session, number),
-            Self::Lost { session, first, .. } => (1, session, first),
-            Self::End { session, next } => (2, session, next),
+        let (session, number) = self.place();
+        let kind = match self {
+            Self::Message { .. } => 0,
+            Self::Lost { .. } => 1,
+            Self::End { .. } => 2,
         };
         to.clear();
         to.extend(MAGIC);
@@ -49,6 +50,15 @@ impl Frame {
             }
             (2, 0) => Some(Self::End { session, next: number }),
             _ => None,
+        }
+    }
+
+    /// Returns the session, and the number of the first message that this tells of.
+    pub(super) fn place(&self) -> (SessionId, u64) {
+        match *self {
+            Self::Message { session, number } => (session, number),
+            Self::Lost { session, first, .. } => (session, first),
+            Self::End { session, next } => (session, next),
         }
     }
 

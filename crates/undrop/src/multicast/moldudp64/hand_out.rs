@@ -1,6 +1,5 @@
 //! `undrop multicast moldudp64 out`: the messages of a group become a feed.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,16 +9,17 @@ use daemon::supervisor::Supervisor;
 use ipnet::IpNet;
 use netio::multicast::PlainTalker;
 use netio::poll::{Interest, Poller};
-use ricochet::{Event, JoinOptions, Message, Node, Order, Policy, Subscription, TryRecvError};
+use ricochet::{Event, HistoryNews, JoinOptions, Message, Node, Order, Policy, Subscription, TryRecvError};
 
 use super::feed::{Feed, MESSAGE_MAX};
 use super::frame::Frame;
 use super::packet::SessionId;
+use super::past::Past;
 use super::reader::Reader;
 use super::sequence::{Origin, Step, Times};
 use super::server::Server;
 use super::status::OutStatus;
-use super::{BRIDGE_PORT, Clock, micros};
+use super::{BRIDGE_PORT, Clock, micros, random_session};
 use crate::failure::Advice as _;
 use crate::interrupt::Interrupt;
 use crate::multicast::ip_group::{check_ip_groups, ip_group};
@@ -54,7 +54,10 @@ Examples:
 Any member of the group can send: the feed has the messages of all, those of each sender in order. It has a
 session of its own, with a name drawn at random at each start, and numbers from 1. With --keep-session it has the
 session and the numbers of the feed that `in` hears, and messages of other senders are left out. A gap there is
-a gap here. If that feed begins another session, so does this one, in both cases.";
+a gap here. If that feed begins another session, so does this one, in both cases.
+
+If this command is started again with --keep-session and --serve, it answers requests for all messages that the
+members of the group keep in their history. Without both, messages from before its start are not handed out.";
 
 /// Hand out a group as a feed in NASDAQ's MoldUDP64.
 ///
@@ -115,6 +118,7 @@ pub(crate) struct Args {
 #[derive(Debug, Default)]
 struct Counts {
     handed_out: u64,
+    from_history: u64,
     packets: u64,
     heartbeats: u64,
     sessions: u64,
@@ -136,14 +140,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     check_ip_groups(&[args.feed], &args.node)?;
     let node = args.node.start()?;
+    let (past, from) = Past::of(&args.node, args.serve.is_some(), args.keep_session)?;
     let options = JoinOptions {
         order: Order::Fifo,
+        from,
         policy: Some(Policy::Block),
         fragments: true,
         ..JoinOptions::default()
     };
     let subscription = node.join_with(&args.group, &options)?;
-    Bridge::new(args, &node, &subscription, &interrupt)?.run()
+    Bridge::new(args, &node, &subscription, &interrupt, past)?.run()
 }
 
 struct Bridge<'a> {
@@ -159,6 +165,7 @@ struct Bridge<'a> {
     reader: Reader,
     steps: Vec<Step>,
     feed: Feed,
+    past: Past,
     state: State,
     /// Time of the last packet.
     sent_us: u64,
@@ -172,6 +179,7 @@ impl<'a> Bridge<'a> {
         node: &'a Node,
         subscription: &'a Subscription,
         interrupt: &'a Interrupt,
+        past: Past,
     ) -> anyhow::Result<Self> {
         let talker = PlainTalker::bind(args.feed, &args.local, args.bridge_port)
             .advise("name an interface of this host with `--local`, and a free port with `--bridge-port`")?;
@@ -198,6 +206,7 @@ impl<'a> Bridge<'a> {
             reader: Reader::new(TIMES, None, false),
             steps: Vec::new(),
             feed,
+            past,
             state,
             sent_us: 0,
             packet: Vec::new(),
@@ -262,6 +271,10 @@ impl<'a> Bridge<'a> {
         for _ in 0..MESSAGES_MAX {
             match self.subscription.try_recv_event() {
                 Ok(Event::Message(message)) => self.take(&message),
+                Ok(Event::History(history)) => match history.news() {
+                    HistoryNews::Begins { .. } => {}
+                    HistoryNews::Nothing { .. } | HistoryNews::Ends => self.end_past(),
+                },
                 // Losses are counted, and news of other kinds were not asked for.
                 Ok(_) => {}
                 Err(TryRecvError::Empty) => return Ok(false),
@@ -274,7 +287,11 @@ impl<'a> Bridge<'a> {
     fn take(&mut self, message: &Message) {
         let (now_us, payload) = (self.clock.now_us(), message.payload());
         let Self { reader, steps, .. } = self;
-        match Frame::read(message.headers()) {
+        let frame = Frame::read(message.headers());
+        if let Some((session, number)) = frame.filter(|_| message.is_past()).map(|frame| frame.place()) {
+            reader.enter(now_us, session, number, steps);
+        }
+        match frame {
             Some(Frame::Message { session, number }) => {
                 let one = std::iter::once(payload);
                 reader.handle_messages(now_us, session, number, one, Origin::Feed, steps);
@@ -284,7 +301,7 @@ impl<'a> Bridge<'a> {
             }
             Some(Frame::End { session, next }) => reader.handle_end(now_us, session, next, steps),
             None if self.args.keep_session => self.counts.without_number += 1,
-            None => self.push(payload),
+            None => self.push(payload, false),
         }
         self.follow_steps();
     }
@@ -304,7 +321,9 @@ impl<'a> Bridge<'a> {
                 // Another session of the feed is another one here, unless this one has no message yet.
                 Step::Begin { .. } if self.feed.next() > 1 => self.end(),
                 Step::Begin { .. } => {}
-                Step::Message { payload, .. } => self.push(&payload),
+                Step::Message { session, number, payload } => {
+                    self.push(&payload, self.past.holds(session, number));
+                }
                 Step::Lost { session, first, last } => {
                     tracing::warn!(group = self.args.group, %session, first, last, "messages did not come");
                     if self.args.keep_session {
@@ -317,7 +336,22 @@ impl<'a> Bridge<'a> {
         }
     }
 
-    fn push(&mut self, message: &[u8]) {
+    /// Tells the handlers how far the feed has come, once the history of the group has been read.
+    fn end_past(&mut self) {
+        self.past.end(self.reader.known());
+        let messages = self.counts.from_history;
+        if messages > 0 {
+            let (session, oldest) = (self.feed.session(), self.feed.oldest());
+            tracing::info!(messages, %session, oldest, "handlers can request messages of the history");
+        } else {
+            tracing::info!("the group keeps no messages; handlers can request only those that come");
+        }
+        let times = if self.state == State::Ended { ENDS } else { 1 };
+        (0..times).for_each(|_| self.beat());
+    }
+
+    /// Hands out a message, or keeps one of the past for requests.
+    fn push(&mut self, message: &[u8], is_past: bool) {
         if message.len() > MESSAGE_MAX {
             self.counts.too_long += 1;
             let (length, max) = (message.len(), MESSAGE_MAX);
@@ -332,7 +366,12 @@ impl<'a> Bridge<'a> {
             self.begin(random_session(), 1);
         }
         self.feed.push(message);
-        self.counts.handed_out += 1;
+        if is_past {
+            self.feed.leave_to_requests();
+            self.counts.from_history += 1;
+        } else {
+            self.counts.handed_out += 1;
+        }
     }
 
     fn begin(&mut self, session: SessionId, next: u64) {
@@ -367,10 +406,8 @@ impl<'a> Bridge<'a> {
     /// Sends a heartbeat, or that the session has ended.
     fn beat(&mut self) {
         match self.state {
-            State::None => {
-                self.sent_us = self.clock.now_us();
-                return;
-            }
+            _ if self.past.is_reading() => return self.sent_us = self.clock.now_us(),
+            State::None => return self.sent_us = self.clock.now_us(),
             State::Open => self.feed.write_heartbeat(&mut self.packet),
             State::Ended => self.feed.write_end(&mut self.packet),
         }
@@ -431,6 +468,7 @@ impl<'a> Bridge<'a> {
             from_session: position.map(|(session, _)| session.to_string()),
             from_next: position.map(|(_, next)| next),
             handed_out: self.counts.handed_out,
+            from_history: self.counts.from_history,
             packets: self.counts.packets,
             heartbeats: self.counts.heartbeats,
             sessions: self.counts.sessions,
@@ -455,15 +493,4 @@ impl<'a> Bridge<'a> {
         }
         Ok(status)
     }
-}
-
-/// Returns a name of 10 random digits and letters, which no two sessions share, as good as certainly.
-fn random_session() -> SessionId {
-    // The standard library seeds each of these states from the kernel's random numbers.
-    let mut number = RandomState::new().hash_one(0_u8);
-    SessionId(std::array::from_fn(|_| {
-        let digit = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[(number % 36) as usize];
-        number /= 36;
-        digit
-    }))
 }

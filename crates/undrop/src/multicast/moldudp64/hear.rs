@@ -12,6 +12,7 @@ use netio::poll::{Interest, Poller};
 use nix::net::if_::if_nametoindex;
 use ricochet::{
     Event, HistoryNews, JoinOptions, Node, Order, RecvTimeoutError, SendError, SendOptions, Sender, Start,
+    Subscription,
 };
 
 use super::frame::Frame;
@@ -46,6 +47,8 @@ const LOOK_US: u64 = 100_000;
 const REQUESTS_MAX: usize = 16;
 /// Maximum number of answers read in one turn.
 const ANSWERS_MAX: usize = 64;
+/// Maximum number of messages of other senders dropped at a time.
+const OTHERS_MAX: usize = 1_024;
 /// Messages of the past that are read to find out how far the bridge before this one has come.
 const PAST: u64 = 16;
 /// Longest wait for them.
@@ -132,6 +135,8 @@ struct Bridge<'a> {
     interrupt: &'a Interrupt,
     clock: Clock,
     sender: Sender,
+    /// Makes this node a member, which keeps the history of the group.
+    membership: Option<Subscription>,
     listener: PlainListener,
     /// Datagrams that the kernel dropped at earlier listeners.
     overflowed: u64,
@@ -178,6 +183,7 @@ impl<'a> Bridge<'a> {
             interrupt,
             clock: Clock::start(),
             sender: node.sender(&args.group)?.fragments(true),
+            membership: None,
             listener,
             overflowed: 0,
             asking,
@@ -213,6 +219,7 @@ impl<'a> Bridge<'a> {
             self.reader.resume(self.clock.now_us(), session, next);
             tracing::info!(%session, next, "continues after the last message that the group has");
         }
+        self.membership = Some(past);
         Ok(())
     }
 
@@ -248,6 +255,7 @@ impl<'a> Bridge<'a> {
             self.reader.handle_timeout(self.clock.now_us(), &mut self.steps);
             self.carry(supervisor)?;
             self.ask();
+            self.leave_out_others();
             self.note_silence();
             if self.listen_again() {
                 poller = self.poller()?;
@@ -354,11 +362,22 @@ impl<'a> Bridge<'a> {
         Ok(())
     }
 
+    /// Drops the messages of other senders of the group.
+    fn leave_out_others(&self) {
+        let Some(membership) = &self.membership else { return };
+        for _ in 0..OTHERS_MAX {
+            if membership.try_recv_event().is_err() {
+                return;
+            }
+        }
+    }
+
     /// Sends a message to the group, and waits until the readers have room. Returns false if it is too long.
     fn send(&self, frame: Frame, payload: &[u8], supervisor: &mut Supervisor) -> anyhow::Result<bool> {
         let mut headers = Vec::new();
         frame.write(&mut headers);
         let options = SendOptions { headers: &headers, ..SendOptions::default() };
+        self.leave_out_others();
         while !self.interrupt.is_requested() {
             match self.sender.send_timeout_with(payload, &options, CHECK) {
                 Ok(_) => return Ok(true),

@@ -7,6 +7,7 @@
 //! | `reader.rs` | puts messages in order, and tells sessions apart |
 //! | `sequence.rs` | the messages and gaps of one session |
 //! | `frame.rs` | the place of a message in a feed, in the headers of a Ricochet message |
+//! | `past.rs` | messages from the history of a group, which handlers may request |
 //! | `feed.rs` | a feed that is handed out: numbers, packets, and messages kept for requests |
 //! | `hear.rs` | `in`: a feed becomes messages of a group |
 //! | `hand_out.rs` | `out`: messages of a group become a feed |
@@ -22,6 +23,7 @@ mod fuzzed;
 mod hand_out;
 mod hear;
 mod packet;
+mod past;
 mod reader;
 mod sequence;
 mod server;
@@ -29,6 +31,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -94,6 +97,17 @@ fn session_id(text: &str) -> Result<SessionId, String> {
         }
         _ => Err(format!("expected a session, 1 to 10 letters and digits, saw {text:?}")),
     }
+}
+
+/// Returns a name of 10 random digits and letters, which no two sessions share, as good as certainly.
+fn random_session() -> SessionId {
+    // The standard library seeds each of these states from the kernel's random numbers.
+    let mut number = RandomState::new().hash_one(0_u8);
+    SessionId(std::array::from_fn(|_| {
+        let digit = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[(number % 36) as usize];
+        number /= 36;
+        digit
+    }))
 }
 
 /// Returns a time in microseconds.

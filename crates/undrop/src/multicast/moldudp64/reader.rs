@@ -12,6 +12,7 @@ use super::sequence::{Origin, ReaderCounts, Sequence, Step, Times};
 
 /// Maximum number of sessions that are over and remembered.
 const PAST_MAX: usize = 16;
+
 /// See the head of this file.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -47,6 +48,21 @@ impl Reader {
         }
     }
 
+    /// Begins a session at once with message `next`, unless it is the present one or over. In the past of a
+    /// feed nothing can be waited for: a session is over where another one begins, and its gaps stay.
+    pub(super) fn enter(&mut self, now_us: u64, session: SessionId, next: u64, out: &mut Vec<Step>) {
+        let is_present = self.position().is_some_and(|(present, _)| present == session);
+        if is_present || self.past.contains(&session) {
+            return;
+        }
+        if let Some(present) = &mut self.present {
+            present.hand_on(u64::MAX, &mut self.counts, out);
+        }
+        self.end_present(out);
+        (self.present, self.next) = (Some(Sequence::new(session, now_us, next)), None);
+        self.counts.sessions += 1;
+    }
+
     pub(super) fn counts(&self) -> ReaderCounts {
         self.counts
     }
@@ -54,6 +70,11 @@ impl Reader {
     /// Returns the present session and the number of the next message.
     pub(super) fn position(&self) -> Option<(SessionId, u64)> {
         self.present.as_ref().map(|present| (present.session, present.next))
+    }
+
+    /// Returns the present session and the first number whose message is not known to exist.
+    pub(super) fn known(&self) -> Option<(SessionId, u64)> {
+        self.present.as_ref().map(|present| (present.session, present.known()))
     }
 
     /// Returns the number of messages of the present session that are missing and may still come.
@@ -233,13 +254,18 @@ impl Reader {
             if self.next.is_none() || !present.may_end(now_us, self.times.silence_us) {
                 return;
             }
-            present.finish(out);
-            if self.past.len() == PAST_MAX {
-                self.past.pop_front();
-            }
-            self.past.push_back(present.session);
+            self.end_present(out);
             self.present = self.next.take();
             self.counts.sessions += 1;
         }
+    }
+
+    fn end_present(&mut self, out: &mut Vec<Step>) {
+        let Some(mut present) = self.present.take() else { return };
+        present.finish(out);
+        if self.past.len() == PAST_MAX {
+            self.past.pop_front();
+        }
+        self.past.push_back(present.session);
     }
 }

@@ -277,6 +277,11 @@ impl Sequence {
         }
     }
 
+    /// Returns the first number whose message is not known to exist.
+    pub(super) fn known(&self) -> u64 {
+        self.known
+    }
+
     /// Returns the number of messages that are missing and may still come.
     pub(super) fn missing(&self) -> u64 {
         self.gaps.iter().map(|(start, gap)| gap.end - start).sum()

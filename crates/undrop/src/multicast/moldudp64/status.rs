@@ -92,6 +92,8 @@ pub(super) struct OutStatus {
     pub(super) from_next: Option<u64>,
     /// Messages handed out.
     pub(super) handed_out: u64,
+    /// Messages from the history of the group, which handlers can request.
+    pub(super) from_history: u64,
     pub(super) packets: u64,
     pub(super) heartbeats: u64,
     /// Sessions handed out.
@@ -135,6 +137,7 @@ impl OutStatus {
             self.feed, self.session, self.next, self.handed_out, self.packets, self.members, self.group
         );
         let counts = [
+            (self.from_history, "messages from the history of the group, kept for requests"),
             (self.requests, "requests"),
             (self.answered, "requests answered"),
             (self.messages_answered, "messages in answers"),
