@@ -1,8 +1,9 @@
 //! Datagrams on their way from the rings to the core, in batches by urgency.
 //!
-//! Requests come first: they are few, others wait for the answers, and they deliver nothing, so that they are
-//! processed under backpressure too. Packets come next. Repairs follow when no packet waits, and rarely
-//! otherwise: under overload they yield to packets.
+//! Packets come first: an application waits for each of them, and for the recovery of few. Requests come
+//! next. They deliver nothing, so that they are processed under backpressure too. Repairs follow when no
+//! packet waits, and rarely otherwise: under overload they yield to packets. Messages that application
+//! threads could not pass on meanwhile, because this thread had the core, leave with the batch.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -61,7 +62,6 @@ impl Batches {
         core.node.hold_losses(self.holds_packets());
         core.node.set_overloaded(self.waiting > OVERLOAD);
         let now_us = clock::now_us();
-        handle(&mut core, now_us, &mut self.requests);
         for batch in [&mut self.packets, &mut self.repairs] {
             while is_open && let Some(slot) = batch.waiting.pop_front() {
                 if core.is_of_new_group(&slot) {
@@ -74,6 +74,12 @@ impl Batches {
                 is_open = !shared.backpressure.arm_if_active();
                 self.blocked |= !is_open;
             }
+            // After the packets; none are left after the repairs.
+            handle(&mut core, now_us, &mut self.requests);
+        }
+        if shared.outgoing.is_fresh() {
+            // The rest follows with the timers of the same round.
+            core.pass_on(clock::now_us(), &shared.outgoing);
         }
         shared.release(core);
         give_back(&shared.ring, &mut self.packets);

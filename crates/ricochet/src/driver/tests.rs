@@ -1,6 +1,7 @@
 use allocation_counter::measure;
 use netlab::Namespace;
-use ricochet_core::GroupId;
+use ricochet_core::wire::{Data, Extras, Nak, Range};
+use ricochet_core::{GroupId, StreamKey};
 
 use super::*;
 use crate::error::TryRecvError;
@@ -8,6 +9,7 @@ use crate::joining::JoinOptions;
 use crate::key::ClusterKey;
 use crate::message::Event;
 use crate::node::Node;
+use crate::sender::Outbound;
 
 /// Number of messages in one run.
 const MESSAGES: u32 = 300;
@@ -130,6 +132,51 @@ fn the_thread_of_the_node_allocates_nothing_for_packets_losses_and_timers() {
     let status = shared.status();
     assert!(status.counts["repaired"] + status.counts["requested"] > 500, "{status:#?}");
     assert!(status.counts["repairs_sent"] > 100 && status.counts["repairs"] > 100, "{status:#?}");
+}
+
+/// Returns a node without threads.
+fn at_rest() -> Driver {
+    Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true).prepare().unwrap().0
+}
+
+#[test]
+fn a_message_that_found_the_core_busy_leaves_with_the_batch() {
+    let Driver { shared, mut batches, mut membership, .. } = at_rest();
+    shared.ring.lock().unwrap().push(shared.address, None, None, b"no packet");
+    let core = shared.core_for_node();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| shared.send(&Outbound::plain(GroupId(1), b"x"), None));
+        assert_eq!(sending.join().unwrap(), Ok(0));
+    });
+    assert!(shared.outgoing.is_fresh(), "this thread has the core");
+    drop(core);
+    batches.process(&shared, &mut membership);
+    assert_eq!((shared.outgoing.is_fresh(), shared.outgoing.len()), (false, 0));
+}
+
+#[test]
+fn packets_are_delivered_before_requests_are_answered() {
+    let mut driver = at_rest();
+    let shared = Arc::clone(&driver.shared);
+    let handle = shared.join(&["g"], &JoinOptions::default()).unwrap();
+    while shared.core_for_node().node.groups().is_empty() {
+        driver.handle_timers();
+        std::thread::yield_now();
+    }
+    let key = StreamKey { sender: NodeId(77), group: GroupId::of_name("g") };
+    let StreamKey { sender, group } = key;
+    let (seq, extras, payload) = (0, Extras::NONE, &b"x"[..]);
+    let (expires, fragment, joint) = (false, false, false);
+    let data = Data { sender, group, seq, sender_seq: 0, expires, fragment, joint, extras, payload };
+    let nak = Nak { from: NodeId(78), ranges: &[Range { key, first: seq, count: 1 }] };
+    let mut bytes = [0; 100];
+    let length = data.write(&mut bytes);
+    shared.ring.lock().unwrap().push(shared.address, None, None, &bytes[..length]);
+    let length = nak.write(&mut bytes);
+    shared.requests.lock().unwrap().push(shared.address, None, None, &bytes[..length]);
+    driver.batches.process(&shared, &mut driver.membership);
+    assert_eq!(drained(&handle.queue), 1);
+    assert_eq!(shared.status().counts["answered"], 1, "the packet was there before its request");
 }
 
 /// Empties the queue and returns the number of messages.
