@@ -3,6 +3,7 @@
 //! Methods that wait let other Python threads run, and check for signals ten times a second. The support for
 //! `async` is written in Python, in `python/undrop/multicast/_events.py`.
 
+mod buffer;
 mod error;
 mod node;
 mod received;

@@ -10,6 +10,7 @@ use ricochet::{
     Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode, SendError, SendOptions, Start,
 };
 
+use crate::buffer::Buffer;
 use crate::error;
 use crate::received::Message;
 use crate::subscription::{SIGNAL_CHECK, Subscription, now, seconds};
@@ -171,15 +172,17 @@ impl Node {
 
     /// Sends a message to a group and returns its sequence number. The node need
     /// not be a member of the group.
-    fn send(&self, py: Python<'_>, group: &str, payload: &[u8]) -> PyResult<u32> {
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
+    fn send(&self, py: Python<'_>, group: &str, payload: Buffer<'_>) -> PyResult<u32> {
         let sender = self.open()?.sender(group).map_err(|error| error::send(&error))?;
-        send(py, &sender, payload, &SendOptions::default())
+        send(py, &sender, &payload, &SendOptions::default())
     }
 
     /// Sends a request to a group and returns the first reply. Raises TimeoutError after `timeout` seconds.
     #[pyo3(signature = (group, payload, timeout=1.0))]
-    fn request(&self, py: Python<'_>, group: &str, payload: &[u8], timeout: f64) -> PyResult<Message> {
-        let node = self.open()?;
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
+    fn request(&self, py: Python<'_>, group: &str, payload: Buffer<'_>, timeout: f64) -> PyResult<Message> {
+        let (node, payload) = (self.open()?, &*payload);
         let timeout = seconds("timeout", Some(timeout))?.unwrap_or_default();
         let reply = py.detach(|| node.request(group, payload, timeout));
         reply.map(Message::from).map_err(error::request)
@@ -187,15 +190,16 @@ impl Node {
 
     /// Sends a request to a group and returns all replies that come in `timeout` seconds, at most `count`.
     #[pyo3(signature = (group, payload, timeout=1.0, count=None))]
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
     fn request_all(
         &self,
         py: Python<'_>,
         group: &str,
-        payload: &[u8],
+        payload: Buffer<'_>,
         timeout: f64,
         count: Option<usize>,
     ) -> PyResult<Vec<Message>> {
-        let node = self.open()?;
+        let (node, payload) = (self.open()?, &*payload);
         let timeout = seconds("timeout", Some(timeout))?.unwrap_or_default();
         let count = count.unwrap_or(usize::MAX);
         let replies = py.detach(|| node.request_all(group, payload, count, timeout));
@@ -203,8 +207,9 @@ impl Node {
     }
 
     /// Replies to a request.
-    fn reply(&self, py: Python<'_>, request: &Message, payload: &[u8]) -> PyResult<u32> {
-        let node = self.open()?;
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
+    fn reply(&self, py: Python<'_>, request: &Message, payload: Buffer<'_>) -> PyResult<u32> {
+        let (node, payload) = (self.open()?, &*payload);
         py.detach(|| node.reply(request.inner(), payload)).map_err(|error| error::send(&error))
     }
 
@@ -318,29 +323,35 @@ impl Sender {
     /// Sends a message and returns its sequence number. `headers` are bytes that receivers get beside the
     /// payload; `deadline` is the age in seconds at which the message is worthless.
     #[pyo3(signature = (payload, *, headers=None, deadline=None, content_type=None, key=None))]
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
     fn send(
         &self,
         py: Python<'_>,
-        payload: &[u8],
-        headers: Option<&[u8]>,
+        payload: Buffer<'_>,
+        headers: Option<Buffer<'_>>,
         deadline: Option<f64>,
         content_type: Option<&str>,
-        key: Option<&[u8]>,
+        key: Option<Buffer<'_>>,
     ) -> PyResult<u32> {
-        let (headers, deadline) = (headers.unwrap_or_default(), seconds("deadline", deadline)?);
-        send(py, &self.0, payload, &SendOptions { deadline, content_type, headers, key })
+        let (headers, deadline) = (headers.as_deref().unwrap_or_default(), seconds("deadline", deadline)?);
+        let key = key.as_deref();
+        send(py, &self.0, &payload, &SendOptions { deadline, content_type, headers, key })
     }
 
     /// Sends a message, waits until `members` members of the group hold it, and returns its sequence number.
     /// Raises TimeoutError after `timeout` seconds; the message was sent.
     #[pyo3(signature = (payload, members=1, timeout=10.0))]
-    fn send_held(&self, py: Python<'_>, payload: &[u8], members: usize, timeout: f64) -> PyResult<u32> {
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
+    fn send_held(&self, py: Python<'_>, payload: Buffer<'_>, members: usize, timeout: f64) -> PyResult<u32> {
+        let payload = &*payload;
         let timeout = seconds("timeout", Some(timeout))?.unwrap_or_default();
         py.detach(|| self.0.send_held(payload, members, timeout)).map_err(|error| error::send(&error))
     }
 
     /// Sends a message if it need not wait for its readers, and returns its sequence number; otherwise None.
-    fn try_send(&self, py: Python<'_>, payload: &[u8]) -> PyResult<Option<u32>> {
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
+    fn try_send(&self, py: Python<'_>, payload: Buffer<'_>) -> PyResult<Option<u32>> {
+        let payload = &*payload;
         match py.detach(|| self.0.try_send(payload)) {
             Err(SendError::WouldBlock) => Ok(None),
             sent => sent.map(Some).map_err(|error| error::send(&error)),

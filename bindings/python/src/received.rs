@@ -3,16 +3,17 @@
 use std::time::UNIX_EPOCH;
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
 use ricochet::{GroupChange, HistoryNews, MemberChange, OrderNews};
 
 /// A message of a group.
 #[pyclass(module = "undrop.multicast", frozen)]
-pub(crate) struct Message(ricochet::Message);
+pub(crate) struct Message(ricochet::Message, PyOnceLock<Py<PyBytes>>);
 
 impl From<ricochet::Message> for Message {
     fn from(message: ricochet::Message) -> Self {
-        Self(message)
+        Self(message, PyOnceLock::new())
     }
 }
 
@@ -54,10 +55,11 @@ impl Message {
         self.0.number()
     }
 
-    /// Payload as it was sent.
+    /// Payload as it was sent. It is copied the first time.
     #[getter]
-    fn payload<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.0.payload())
+    fn payload(&self, py: Python<'_>) -> Py<PyBytes> {
+        let copy = || PyBytes::new(py, self.0.payload()).unbind();
+        self.1.get_or_init(py, copy).clone_ref(py)
     }
 
     /// Address of the sender, such as `10.0.0.7:7900`; None if it is not known.

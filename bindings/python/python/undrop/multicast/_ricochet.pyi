@@ -2,6 +2,8 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, AsyncIterator, Iterator, Literal, Sequence
 
+from _typeshed import ReadableBuffer
+
 __version__: str
 
 class RicochetError(Exception):
@@ -30,7 +32,7 @@ class Message:
         """Number of the message in total order; None in other orders."""
     @property
     def payload(self) -> bytes:
-        """Payload as it was sent."""
+        """Payload as it was sent. It is copied the first time."""
     @property
     def address(self) -> str | None:
         """Address of the sender, such as `10.0.0.7:7900`; None if it is not known."""
@@ -205,20 +207,20 @@ class Subscription:
 class Sender:
     """A handle that sends to one group."""
 
-    def send_held(self, payload: bytes, members: int = 1, timeout: float = 10.0) -> int:
+    def send_held(self, payload: ReadableBuffer, members: int = 1, timeout: float = 10.0) -> int:
         """Sends a message, and waits until `members` members of the group hold it.
 
         Raises TimeoutError after `timeout` seconds; the message was sent."""
-    def try_send(self, payload: bytes) -> int | None:
+    def try_send(self, payload: ReadableBuffer) -> int | None:
         """Sends a message if it need not wait for its readers. Returns None otherwise."""
     def send(
         self,
-        payload: bytes,
+        payload: ReadableBuffer,
         *,
-        headers: bytes | None = None,
+        headers: ReadableBuffer | None = None,
         deadline: float | None = None,
         content_type: str | None = None,
-        key: bytes | None = None,
+        key: ReadableBuffer | None = None,
     ) -> int:
         """Sends a message and returns its sequence number.
 
@@ -272,7 +274,7 @@ class Node:
         expiring. `held`: with `fifo`, maximum number of
         messages held back until earlier ones arrive. `loopback`: receive the node's own messages too. `members`: events
         about the members of the groups, first for those known. The node's settings apply to options not given."""
-    def send(self, group: str, payload: bytes) -> int:
+    def send(self, group: str, payload: ReadableBuffer) -> int:
         """Sends a message to a group and returns its sequence number. The node need not be a member."""
     def sender(
         self,
@@ -286,15 +288,15 @@ class Node:
         """Returns a handle that sends to one group and does not check the name each time.
 
         `deadline` and `content_type` apply to messages that have none of their own."""
-    def request(self, group: str, payload: bytes, timeout: float = 1.0) -> Message:
+    def request(self, group: str, payload: ReadableBuffer, timeout: float = 1.0) -> Message:
         """Sends a request to a group and returns the first reply.
 
         Raises TimeoutError after `timeout` seconds."""
     def request_all(
-        self, group: str, payload: bytes, timeout: float = 1.0, count: int | None = None
+        self, group: str, payload: ReadableBuffer, timeout: float = 1.0, count: int | None = None
     ) -> list[Message]:
         """Sends a request to a group and returns all replies that come in `timeout` seconds, at most `count`."""
-    def reply(self, request: Message, payload: bytes) -> int:
+    def reply(self, request: Message, payload: ReadableBuffer) -> int:
         """Replies to a request."""
     def wait_for_members(self, group: str, count: int = 1, timeout: float = 10.0) -> bool:
         """Waits until at least `count` other nodes are known to be in a group, or the node is closed.
