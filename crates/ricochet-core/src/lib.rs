@@ -37,6 +37,7 @@ pub mod message;
 pub mod node;
 pub mod order;
 pub mod outgoing;
+mod partners;
 pub mod regions;
 mod rows;
 mod sets;

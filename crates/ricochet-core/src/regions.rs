@@ -60,6 +60,11 @@ impl Regions {
         Self { members: Rows::collect(sets.len(), &members), sets, sizes }
     }
 
+    /// Returns no regions.
+    pub(crate) fn empty() -> Self {
+        Self { sets: Sets::new(), members: Rows::collect(0, &[]), sizes: Box::default() }
+    }
+
     /// Returns the number of regions.
     pub fn len(&self) -> usize {
         self.sets.len()

@@ -10,6 +10,7 @@ mod config;
 mod lanes;
 mod sums;
 mod turns;
+mod waits;
 
 use fec::SymbolTooLong;
 use rand_chacha::rand_core::Rng;
@@ -20,9 +21,11 @@ use crate::regions::Regions;
 use crate::targets::Plan;
 use crate::wire::Name;
 pub use choice::Conditions;
+use choice::Prospect;
 pub use config::{BinsConfig, BinsConfigError, Content, STAGGER_MAX, SUMS_MAX};
 use lanes::{Lanes, QUIET};
 use sums::{SumSlot, Sums};
+use waits::{Gain, WAITS};
 
 /// A received packet for the bins.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +88,10 @@ struct Instance {
     /// Number of packets at which the bin fires.
     size: u8,
     sum: Option<SumSlot>,
+    /// Time at which it began, and the number of times that its wait is halved.
     begun_us: u64,
+    halvings: u8,
+    gain: Gain,
     /// With [`Content::Auto`], the smoothed length of its symbols, and whether its last repair was a digest.
     length: u16,
     digest: bool,
@@ -142,8 +148,8 @@ pub struct Bins {
     /// repairs.
     members: Box<[NodeId]>,
     sums: Sums,
-    /// The instances with a repair begun, in order of their begin.
-    begun: Ends,
+    /// For each number of halvings, the instances with a repair begun, in order of their begin.
+    begun: [Ends; WAITS],
     begun_links: Links,
     /// Latest time seen, so that a clock that steps back does not disturb the order of the deadlines.
     now_us: u64,
@@ -174,6 +180,8 @@ impl Bins {
             size: config.r,
             sum: None,
             begun_us: 0,
+            halvings: 0,
+            gain: Gain::NONE,
             length: 0,
             digest: false,
         };
@@ -194,7 +202,7 @@ impl Bins {
             names: vec![nameless; count * usize::from(config.r)].into_boxed_slice(),
             members: members.repeat(stagger).into_boxed_slice(),
             sums: Sums::new(sums, config.symbol_max),
-            begun: Ends::EMPTY,
+            begun: [Ends::EMPTY; WAITS],
             begun_links: Links::new(count),
             now_us: 0,
             conditions: Conditions::default(),
@@ -238,7 +246,9 @@ impl Bins {
                 let at = self.next_instance(lane as usize);
                 let gate = &mut self.gates[at];
                 gate.ticks = gate.ticks.saturating_add(1);
-                if entry.levels >= gate.level && (self.instances[at].count > 0 || self.begin(at, length)) {
+                if entry.levels >= gate.level
+                    && (self.instances[at].count > 0 || self.begin(at, length, group))
+                {
                     self.add(at, name, symbol);
                     if self.instances[at].count == self.instances[at].size {
                         self.fire(at, rng, emit);
@@ -254,15 +264,15 @@ impl Bins {
     /// Returns when [`fire_due`](Self::fire_due) is due next; `None` if there is no limit on the delay, or no
     /// repair begun.
     pub fn next_deadline_us(&self) -> Option<u64> {
-        let oldest = self.begun.first()?;
-        Some(self.instances[oldest].begun_us.saturating_add(self.config.max_delay_us?))
+        self.config.max_delay_us?;
+        self.next_due().map(|(due_us, _)| due_us)
     }
 
     /// Emits the part-filled repairs whose deadline has come.
     pub fn fire_due(&mut self, now_us: u64, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
         self.now_us = self.now_us.max(now_us);
         while self.next_deadline_us().is_some_and(|due_us| due_us <= self.now_us) {
-            self.fire_oldest(rng, emit);
+            self.fire_next(rng, emit);
         }
     }
 
@@ -274,12 +284,18 @@ impl Bins {
         rng: &mut impl Rng,
         emit: &mut impl FnMut(Outgoing<'_>),
     ) {
-        while self.begun.first().is_some() {
-            self.fire_oldest(rng, emit);
+        while self.next_due().is_some() {
+            self.fire_next(rng, emit);
         }
         let next = Self::new(self.config, regions, plan, rng).expect("the configuration has been checked");
         let Self { now_us, counts, conditions, .. } = *self;
         *self = Self { now_us, counts, conditions, ..next };
+    }
+
+    /// Emits all part-filled repairs, and continues with another plan for the same view.
+    pub fn change_plan(&mut self, plan: Plan, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
+        let regions = std::mem::replace(&mut self.regions, Regions::empty());
+        self.change(regions, plan, rng, emit);
     }
 
     /// Sets the measured conditions. With [`Content::Auto`] they decide the content of each repair when it
@@ -338,22 +354,19 @@ impl Bins {
         at
     }
 
-    /// Begins a bin. Returns false if no sum is free; then the turn passes without a repair.
-    fn begin(&mut self, at: usize, length: usize) -> bool {
+    /// Begins a bin for a packet of a group, whose symbol has `length` bytes. Returns false if no sum is
+    /// free; then the turn passes without a repair.
+    fn begin(&mut self, at: usize, length: usize, group: GroupIndex) -> bool {
+        let sums = self.wants_sum(at, length, group);
         let instance = &mut self.instances[at];
-        instance.begun_us = self.now_us;
-        let sums = match self.config.content {
-            Content::Xor => true,
-            Content::Names => false,
-            Content::Auto => {
-                // Smoothed by an eighth of the length of each repair's first packet.
-                let smoothed = (7 * usize::from(instance.length) + length).div_ceil(8);
-                let length = if instance.length == 0 { length } else { smoothed };
-                instance.length = u16::try_from(length).unwrap_or(u16::MAX);
-                instance.digest = self.conditions.suit_digest(instance.digest, self.config.r, length);
-                !instance.digest
+        let halvings = match self.config.max_delay_us {
+            Some(longest_us) => {
+                instance.gain.on_begin(self.now_us - instance.begun_us, longest_us);
+                instance.gain.halvings()
             }
+            None => 0,
         };
+        instance.begun_us = self.now_us;
         if sums {
             instance.sum = self.sums.take();
             if instance.sum.is_none() {
@@ -364,8 +377,28 @@ impl Bins {
                 return false;
             }
         }
-        self.begun_links.push_last(&mut self.begun, at);
+        instance.halvings = halvings as u8;
+        self.begun_links.push_last(&mut self.begun[halvings], at);
         true
+    }
+
+    /// Returns whether a bin that begins gets a sum.
+    fn wants_sum(&mut self, at: usize, length: usize, group: GroupIndex) -> bool {
+        match self.config.content {
+            Content::Xor => true,
+            Content::Names => false,
+            Content::Auto => {
+                let (names, repairs) = (self.usual_count(at), self.plan.repairs(group));
+                let instance = &mut self.instances[at];
+                // Smoothed by an eighth of the length of each repair's first packet.
+                let smoothed = (7 * usize::from(instance.length) + length).div_ceil(8);
+                let length = if instance.length == 0 { length } else { smoothed };
+                instance.length = u16::try_from(length).unwrap_or(u16::MAX);
+                let repair = Prospect { names, length: length as f64, repairs };
+                instance.digest = self.conditions.suit_digest(instance.digest, &repair);
+                !instance.digest
+            }
+        }
     }
 
     fn add(&mut self, at: usize, name: Name, symbol: &[&[u8]]) {
@@ -378,8 +411,18 @@ impl Bins {
         }
     }
 
-    fn fire_oldest(&mut self, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
-        let Some(at) = self.begun.first() else { return };
+    /// Returns the earliest deadline of a repair begun, and its instance.
+    fn next_due(&self) -> Option<(u64, usize)> {
+        let longest_us = self.config.max_delay_us.unwrap_or(u64::MAX);
+        let firsts = self.begun.iter().enumerate().filter_map(|(halvings, begun)| {
+            let at = begun.first()?;
+            Some((self.instances[at].begun_us.saturating_add(longest_us >> halvings), at))
+        });
+        firsts.min()
+    }
+
+    fn fire_next(&mut self, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
+        let Some((_, at)) = self.next_due() else { return };
         self.counts.early += 1;
         self.fire(at, rng, emit);
     }
@@ -411,11 +454,13 @@ impl Bins {
             symbol: sum.map(|sum| self.sums.symbol(sum)),
             targets,
         });
+        instance.gain.on_end(instance.count);
         instance.count = 0;
+        let begun = &mut self.begun[usize::from(instance.halvings)];
         if let Some(sum) = sum {
             self.sums.give_back(sum);
         }
-        self.begun_links.remove(&mut self.begun, at);
+        self.begun_links.remove(begun, at);
     }
 }
 

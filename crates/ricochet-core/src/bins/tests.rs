@@ -163,12 +163,12 @@ fn closed_early(seed: u64, next: impl Fn(&mut ChaCha8Rng, usize) -> usize) -> BT
 fn the_average_holds_where_deadlines_close_the_bins() {
     let averages = closed_early(2, |rng, _| chance::below(rng, SIZES.len()));
     // A turn begins with a packet of its level, so a group that always follows finds it open more often than
-    // others.
+    // others, the more so the shorter turns are.
     let of_a_cycle = closed_early(2, |_, round| round * 7 % SIZES.len());
     for (group, &size) in SIZES.iter().enumerate().filter(|(_, size)| **size > 0) {
         let (average, of_a_cycle) = (averages[&group], of_a_cycle[&group]);
         assert!((average - expected(size)).abs() < 0.2, "group {group} of {size}: {average}");
-        assert!((of_a_cycle - expected(size)).abs() < 0.5, "group {group} of {size}: {of_a_cycle}");
+        assert!((of_a_cycle - expected(size)).abs() < 0.8, "group {group} of {size}: {of_a_cycle}");
     }
 }
 
@@ -232,12 +232,43 @@ fn a_part_filled_bin_fires_at_its_deadline_and_not_before() {
         bench.push(50, 0, b"x");
     }
     bench.kept.clear();
-    assert_eq!(bench.bins.next_deadline_us(), Some(1_050));
-    bench.fire_due(1_049);
+    // The longest wait or its half, quarter or eighth, since the instance has measured little.
+    let due_us = bench.bins.next_deadline_us().unwrap();
+    assert!([1_050, 550, 300, 175].contains(&due_us), "{due_us}");
+    bench.fire_due(due_us - 1);
     assert_eq!(bench.kept.len(), 0);
-    bench.fire_due(1_050);
+    bench.fire_due(due_us);
     assert_eq!((bench.kept.len(), bench.kept[0].targets.len(), bench.bins.next_deadline_us()), (1, 5, None));
     assert_eq!(bench.bins.counts().early, 1);
+}
+
+/// Returns the longest time for which a bin of the only group waits once 200 packets have come at an
+/// interval, and the number of its packets.
+fn longest_wait(interval_us: u64) -> (u64, usize) {
+    let mut bench = Bench::new(BinsConfig { max_delay_us: Some(4_000), ..config(8) }, 5, 5, &[5]);
+    let (mut longest_us, mut begun_us) = (0, None);
+    for now_us in (0..interval_us * 300).step_by(100) {
+        let emitted = bench.kept.len();
+        bench.fire_due(now_us);
+        if now_us.is_multiple_of(interval_us) {
+            bench.push(now_us, 0, b"x");
+        }
+        if bench.kept.len() > emitted {
+            let waited_us = begun_us.take().map_or(0, |begun_us| now_us - begun_us);
+            longest_us = longest_us.max(if now_us > interval_us * 200 { waited_us } else { 0 });
+        }
+        begun_us = bench.bins.next_deadline_us().map(|_| begun_us.unwrap_or(now_us));
+    }
+    (longest_us, bench.kept.last().unwrap().names.len())
+}
+
+#[test]
+fn a_bin_waits_for_packets_that_come_and_not_for_others() {
+    // A packet a millisecond: as before, four or five share a repair.
+    let (waited_us, packets) = longest_wait(1_000);
+    assert!(waited_us == 4_000 && packets >= 4, "{waited_us} {packets}");
+    // A packet each 20 ms would wait alone.
+    assert_eq!(longest_wait(20_000), (500, 1));
 }
 
 #[test]

@@ -104,6 +104,13 @@ impl Bins {
         (instance.turn, instance.count, instance.size) = (Some(turn as u32), 0, self.config.r);
     }
 
+    /// Returns the number of packets that the bins of this turn have on average.
+    pub(super) fn usual_count(&self, at: usize) -> f64 {
+        let Some(turn) = self.instances[at].turn else { return f64::from(self.config.r) };
+        let widest = self.lane_of(at).widest(&self.lanes);
+        filled(&self.filling, turn as usize, widest, self.config.r).clamp(1.0, f64::from(self.config.r))
+    }
+
     fn lane_of(&self, at: usize) -> &Lane {
         self.lanes.lane(at / usize::from(self.config.stagger))
     }

@@ -109,6 +109,9 @@ pub struct NodeConfig {
     pub history: HistoryConfig,
     /// Bounds of the last messages of keys that this node keeps.
     pub keyed: KeyedConfig,
+    /// Maximum number of members of a group that this node makes repairs for, at least 1. In a larger group
+    /// they are drawn at random (Slingshot §3.3).
+    pub partners_max: usize,
     /// Maximum number of peers in [`Node::feedback`](super::Node::feedback), at most 65,536.
     pub feedback_peers: usize,
 }
@@ -134,6 +137,7 @@ impl NodeConfig {
             fragments: FragmentsConfig::default(),
             history: HistoryConfig::default(),
             keyed: KeyedConfig::default(),
+            partners_max: usize::MAX,
             feedback_peers: 1_024,
         }
     }
@@ -172,6 +176,8 @@ impl NodeConfig {
             // With few targets among many members, repairs that reach the sender do not show that others got
             // any.
             announce: AnnounceConfig { unless_named_us: 0, ..papers.announce },
+            // Repairs go to c of them, five or fewer, and each of them gets as many of others.
+            partners_max: 64,
             ..papers
         }
     }
@@ -183,6 +189,9 @@ impl NodeConfig {
         }
         if !(DATAGRAM_MIN..=usize::from(u16::MAX)).contains(&self.datagram_max) {
             return Err(NodeConfigError::Datagram(self.datagram_max));
+        }
+        if self.partners_max == 0 {
+            return Err(NodeConfigError::Partners(self.partners_max));
         }
         if self.announce.times > 16 {
             return Err(NodeConfigError::Announcements(self.announce.times));
@@ -247,6 +256,9 @@ pub enum NodeConfigError {
     /// `datagram_max` is out of range, or too small for a repair.
     #[error("datagram_max: expected {DATAGRAM_MIN} to 65535 and room for a repair and a request, saw {0}")]
     Datagram(usize),
+    /// `partners_max` is out of range.
+    #[error("partners_max: expected at least 1, saw {0}")]
+    Partners(usize),
     /// `nak.in_flight_max` is out of range.
     #[error("nak.in_flight_max: expected 1 to 65536, saw {0}")]
     InFlight(u32),

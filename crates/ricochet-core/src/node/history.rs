@@ -3,6 +3,7 @@
 use foundation::Seq;
 
 use super::Node;
+use super::neighbours::all_members;
 use crate::buffer::PacketKey;
 use crate::counters::Malformed;
 use crate::delivery::{Fragments, Progress};
@@ -421,7 +422,7 @@ impl Node {
     /// Returns the other members of a group.
     fn members_of(&self, group: GroupId) -> Vec<NodeId> {
         let Some(index) = self.groups.index(group) else { return Vec::new() };
-        let regions = self.bins.regions();
+        let regions = all_members(self.members.as_ref(), &self.bins);
         let of_group = |region: &RegionIndex| regions.groups(*region).binary_search(&index).is_ok();
         regions.iter().filter(of_group).flat_map(|region| regions.members(region)).copied().collect()
     }

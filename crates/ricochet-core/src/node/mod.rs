@@ -22,7 +22,9 @@ mod keyed;
 mod large;
 mod loopback;
 mod nak;
+mod neighbours;
 mod questions;
+mod rate;
 mod receive;
 mod recover;
 mod repair_sender;
@@ -46,11 +48,10 @@ use crate::history::KeyedConfig;
 use crate::history::catch_up::CatchUp;
 use crate::history::keyed::KeyedStore;
 use crate::history::log::Logs;
-use crate::ids::{GroupId, GroupIndex, NodeId};
+use crate::ids::{GroupId, GroupIndex};
 use crate::limits::Limits;
 use crate::message::{How, Origin, Output, SendError, SendOptions, To};
 use crate::regions::Regions;
-use crate::targets::Plan;
 use crate::tracker::Tracker;
 use crate::view::View;
 use crate::wire::{DATA_HEADER, Data, Datagram, Extras, Heartbeat, Kind, NAMES_MAX, SYMBOL_HEAD};
@@ -61,6 +62,7 @@ use flow::FlowControl;
 pub use history::Replayed;
 use keyed::Snapshots;
 use loopback::Loopback;
+use neighbours::{Planned, all_members, planned};
 use questions::Questions;
 use repair_sender::RepairSender;
 use requester::{Mark, Requester};
@@ -76,6 +78,12 @@ pub struct Node {
     payload_max: usize,
     groups: Groups,
     bins: Bins,
+    /// All members of this node's groups, if the bins know only its partners.
+    members: Option<Regions>,
+    /// Number of turns of the partners.
+    turn: u64,
+    /// Maximum number of repairs that a packet enters, by the loss.
+    rate: u8,
     tracker: Tracker<Mark>,
     buffer: Buffer,
     decoder: Decoder,
@@ -147,11 +155,14 @@ impl Node {
         let payload_max = config.check()?;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let symbol_max = SYMBOL_HEAD + payload_max;
-        let (regions, plan) = planned(config.id, &groups, view);
+        let Planned { regions, plan, members } = planned(&config, &groups, view, (0, rate::ALL));
         let bins = Bins::new(config.bins(symbol_max), regions, plan, &mut rng)?;
         Ok(Self {
             payload_max,
             bins,
+            members,
+            turn: 0,
+            rate: rate::ALL,
             tracker: Tracker::new(config.tracker)?,
             buffer: Buffer::new(config.packets, symbol_max),
             decoder: Decoder::new(config.decoder(symbol_max)),
@@ -314,7 +325,9 @@ impl Node {
 
     /// Continues with other neighbours. Part-filled repairs are sent first, so that every packet is covered.
     pub fn change_view(&mut self, view: &View, out: &mut impl Output) {
-        let (regions, plan) = planned(self.config.id, &self.groups, view);
+        let Planned { regions, plan, members } =
+            planned(&self.config, &self.groups, view, (self.turn, self.rate));
+        self.members = members;
         let returned = self.requester.change_view(view);
         self.request_of_returned(&returned);
         self.flow.change_view(self.config.id, view);
@@ -360,7 +373,7 @@ impl Node {
 
     /// Returns a copy of what this node has seen of the network.
     pub fn feedback(&self, now_us: u64) -> Feedback {
-        self.tally.feedback(now_us, self.bins.regions())
+        self.tally.feedback(now_us, all_members(self.members.as_ref(), &self.bins))
     }
 
     /// Returns the repair bins.
@@ -424,7 +437,7 @@ impl Node {
 
     /// Adds a packet that this node holds to its repair bins.
     fn add_to_bins(&mut self, now_us: u64, group: GroupIndex, id: u64, out: &mut impl Output) {
-        self.update_conditions();
+        self.update_conditions(out);
         if self.is_overloaded {
             return self.counts.repairs_yielded += 1;
         }
@@ -439,7 +452,7 @@ impl Node {
     }
 
     /// Updates the bins' knowledge of the network from time to time.
-    fn update_conditions(&mut self) {
+    fn update_conditions(&mut self, out: &mut impl Output) {
         /// Packets between two measurements of the loss.
         const EVERY: u64 = 256;
         let recovered = self.counts.repaired + self.counts.requested;
@@ -454,6 +467,7 @@ impl Node {
         let loss = if last.all == 0 { loss } else { before + (loss - before) / 4.0 };
         self.measured = Measured { recovered, all };
         self.bins.set_conditions(Conditions { round_trip_us: self.requester.round_trip_us(), loss });
+        self.follow_loss(out);
     }
 }
 
@@ -470,12 +484,6 @@ fn new_keyed(config: &NodeConfig, groups: &Groups) -> KeyedStore {
     let mut keyed = KeyedStore::new(kept);
     keyed.regroup(groups.iter().map(|(_, group)| group.id), |_| true);
     keyed
-}
-
-fn planned(me: NodeId, groups: &Groups, view: &View) -> (Regions, Plan) {
-    let regions = Regions::new(me, groups, view);
-    let plan = Plan::new(groups, &regions);
-    (regions, plan)
 }
 
 /// [`payload_max`](crate::wire::payload_max) leaves room for the header of a packet and for the head of its

@@ -8,6 +8,7 @@ use foundation::Seq;
 use super::Node;
 use super::denials::{Denied, SWEEP_MAX};
 use super::in_flight::Requested;
+use super::neighbours::all_members;
 use super::questions::TRIES_IN_VAIN;
 use super::requester::{Mark, Requester, TURN_MAX, TURN_US};
 use crate::buffer::PacketKey;
@@ -221,7 +222,7 @@ impl Node {
         is_swept: bool,
     ) -> Result<Option<NodeId>, Seq> {
         let Some(group) = self.groups.index(key.group) else { return Ok(None) };
-        let regions = self.bins.regions();
+        let regions = all_members(self.members.as_ref(), &self.bins);
         let start = chance::below(&mut self.rng, regions.group_size(group).max(1));
         let of_group = |region: &RegionIndex| regions.groups(*region).binary_search(&group).is_ok();
         let members = || regions.iter().filter(of_group).flat_map(|region| regions.members(region)).copied();
@@ -256,7 +257,7 @@ impl Node {
     /// Returns a random member of the stream's group, or its sender if there is no other.
     fn random_holder(&mut self, key: StreamKey) -> NodeId {
         let Some(group) = self.groups.index(key.group) else { return key.sender };
-        let regions = self.bins.regions();
+        let regions = all_members(self.members.as_ref(), &self.bins);
         let members = regions.group_size(group);
         if members == 0 {
             return key.sender;

@@ -8,7 +8,7 @@
 //! first levels up to the one that completes its group's number, and the numbers of these levels add up to
 //! what its group wants.
 
-use crate::groups::Groups;
+use crate::groups::{GroupConfig, Groups};
 use crate::ids::{GroupIndex, RegionIndex};
 use crate::regions::Regions;
 use crate::rows::Rows;
@@ -45,11 +45,18 @@ pub struct Share {
 pub struct Plan {
     levels: Rows<f64>,
     shares: Rows<Share>,
+    /// For each group, the number of repairs that its packets enter.
+    repairs: Box<[f64]>,
 }
 
 impl Plan {
     /// Runs Algorithm 2 over all regions.
     pub fn new(groups: &Groups, regions: &Regions) -> Self {
+        Self::capped(groups, regions, u8::MAX)
+    }
+
+    /// Does the same with at most `c_max` repairs for each packet.
+    pub fn capped(groups: &Groups, regions: &Regions, c_max: u8) -> Self {
         let (mut levels, mut shares) = (Vec::with_capacity(regions.len()), Vec::new());
         let (mut wanted, mut wishes) = (Vec::new(), Vec::new());
         for region in regions.iter() {
@@ -57,7 +64,9 @@ impl Plan {
             let shared = regions.groups(region);
             wanted.clear();
             wanted.extend(
-                shared.iter().map(|&group| share(groups.c(group), members, regions.group_size(group))),
+                shared
+                    .iter()
+                    .map(|&group| share(groups.c(group).min(c_max), members, regions.group_size(group))),
             );
             wishes.clear();
             wishes.extend(wanted.iter().copied().filter(|&want| want > 0.0));
@@ -75,7 +84,23 @@ impl Plan {
                 }
             }
         }
-        Self { levels: Rows::collect(regions.len(), &levels), shares: Rows::collect(groups.len(), &shares) }
+        let enter = |(group, config): (GroupIndex, GroupConfig)| {
+            usize::from(config.c.min(c_max)).min(regions.group_size(group)) as f64
+        };
+        Self {
+            levels: Rows::collect(regions.len(), &levels),
+            shares: Rows::collect(groups.len(), &shares),
+            repairs: groups.iter().map(enter).collect(),
+        }
+    }
+
+    /// Returns the average number of repairs that each packet of a group enters: c, and at most one for each
+    /// other member.
+    ///
+    /// # Panics
+    /// If the index does not belong to the groups that this plan was made for.
+    pub fn repairs(&self, group: GroupIndex) -> f64 {
+        self.repairs[group.at()]
     }
 
     /// Returns the average number of nodes that each level of a region goes to. Each is above 0, and together

@@ -386,7 +386,7 @@ fn a_sender_learns_when_members_hold_a_message() {
         // A member that stands still holds nothing, and nobody says that it does.
         net.hosts[4].service_us = None;
         assert!(net.offer(0, b"second"));
-        assert_eq!(run_until_held(&mut net, 1, 4, 300_000), 3, "seed {seed}");
+        assert_eq!(run_until_held(&mut net, 1, 4, 2_000_000), 3, "seed {seed}");
         assert_eq!(net.hosts[0].node.holders_of(GROUP, 7), 0, "what was not sent is not held");
     }
 }

@@ -116,6 +116,8 @@ fn another_member_goes_on_when_the_one_that_is_read_dies() {
         let loss = if seed % 2 == 0 { 0.0 } else { 0.02 };
         let mut net = net(4, 1, loss, seed, KEPT);
         send(&mut net, 0, 5_000, 100);
+        // Each member gets what it has lost.
+        net.advance(100_000);
         net.join_late(4, GROUP, Wish::Last(4_000));
         while net.applications[4].came.len() < 500 {
             net.advance(50);

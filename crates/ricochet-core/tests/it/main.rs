@@ -20,6 +20,7 @@ mod lies;
 mod node;
 mod order;
 mod own;
+mod partners;
 mod quiet;
 mod recovery;
 #[path = "../../../../fuzz/replay.rs"]

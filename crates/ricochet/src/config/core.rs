@@ -63,6 +63,7 @@ impl Config {
                 stream_intervals_max: GAPS_MAX,
                 ..TrackerConfig::default()
             },
+            partners_max: NodeConfig::prompt(id).partners_max,
             answers_per_second: nak.packets_per_second,
             history: self.history.core(),
             keyed: self.history.keyed(),

@@ -197,7 +197,7 @@ diagnostics::settings! {
             example: "r = 8",
         }
         /// Number of repairs that each packet enters at each receiver, unless a group sets
-        /// its own number. 0 sends none.
+        /// its own number. With `auto`, packets enter fewer where little is lost. 0 sends none.
         c: Option<u8> {
             form: Optional(Integer::new(0, 64)),
             default: Fallback::Absent("3, and 5 with XOR"),
@@ -210,7 +210,8 @@ diagnostics::settings! {
             default: Fallback::Toml("1"),
             example: "stagger = 1",
         }
-        /// Longest wait of a part-filled repair, in milliseconds. 0 waits for packets without limit.
+        /// Longest wait of a part-filled repair, in milliseconds. Where few packets come, a repair waits
+        /// down to an eighth of it. 0 waits for packets without limit.
         max_delay_ms: Option<Duration> {
             form: Optional(Millis { min: Duration::ZERO, max: TEN_SECONDS }),
             default: Fallback::Absent("5, and 3 with XOR"),

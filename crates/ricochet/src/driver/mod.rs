@@ -43,6 +43,8 @@ const BATCH: usize = 32;
 const GROUPS_US: u64 = 2_000;
 /// Time for which changes of the view are gathered.
 const VIEW_US: u64 = 5_000;
+/// Interval at which some of the members that this node makes repairs for become others, in large groups.
+const TURN_US: u64 = 10_000_000;
 const WAKER: u64 = 16;
 /// Maximum number of members that a node that leaves tells itself. The others learn only that it is gone.
 const FAREWELLS_MAX: usize = 1_024;
@@ -70,6 +72,8 @@ pub(crate) struct MembershipDriver {
     pub(crate) version: u64,
     /// Time since which that version has been out of date.
     pub(crate) changed_us: Option<u64>,
+    /// Time of the last turn of the partners.
+    pub(crate) turned_us: u64,
     pub(crate) batch: Batch,
     /// Nodes that have said that they leave, and are members still.
     pub(crate) farewells: HashSet<NodeId>,
@@ -264,6 +268,7 @@ impl MembershipDriver {
             output,
             version: u64::MAX,
             changed_us: None,
+            turned_us: 0,
             batch: Batch::default(),
             farewells: HashSet::new(),
             registry_changes: 0,
@@ -273,7 +278,11 @@ impl MembershipDriver {
     fn regroup_due_us(&self, core: &Core) -> Option<u64> {
         let groups = core.changes.since_us.map(|since_us| since_us + GROUPS_US);
         let view = self.changed_us.map(|since_us| since_us + VIEW_US);
-        [groups, view].into_iter().flatten().min()
+        [groups, view, self.turn_due_us(core)].into_iter().flatten().min()
+    }
+
+    fn turn_due_us(&self, core: &Core) -> Option<u64> {
+        core.node.has_partners().then(|| self.turned_us + TURN_US)
     }
 
     /// Tells subscriptions whether the registry of the members is reached.
@@ -289,6 +298,10 @@ impl MembershipDriver {
     /// Applies changes: this node's groups go to the core and to the membership,
     /// the other members to the core.
     fn regroup(&mut self, now_us: u64, core: &mut Core, shared: &Shared) {
+        if self.turn_due_us(core).is_some_and(|due_us| due_us <= now_us) {
+            self.turned_us = now_us;
+            core.node.turn_partners();
+        }
         let Self { provider, output, version, changed_us, farewells, .. } = self;
         if core.changes.since_us.is_some() {
             provider.set_groups(now_us, &core.announced_groups(), output);
