@@ -59,5 +59,12 @@ fn a_capture_tells_of_each_packet_what_happened_to_it() {
     assert!(!with("datagram ").is_empty() && !with("Hello").is_empty());
     let away = rows.iter().filter(|row| row[0].contains(" to 10.81.9.1"));
     assert!(away.clone().count() > 0 && away.clone().all(|row| row[2] == "10.81.9.1"), "{rows:?}");
+    // A full disk is an error, and the gateway goes on.
+    let mut full = Command::new(Path::new(PROGRAM));
+    full.args(["gateway", "capture", "--config"]).arg(pair.config(1)).args(["--out", "/dev/full"]);
+    let refused = full.output().unwrap();
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("No space left"), "{refused:?}");
+    assert!(peer(&pair, 1).up);
     pair.stop().unwrap();
 }

@@ -158,10 +158,26 @@ fn who_sends_the_datagrams_of_the_peer_first_moves_nothing() {
     }
     let asked = net.sent.iter().filter(|flight| flight.to == elsewhere()).count();
     assert!((20..=150).contains(&asked), "{asked} Hellos");
+    // A try that nobody answers becomes a renewal like others.
+    assert!(net.status(SPOKE, 0, |peer| peer.renewals) >= 2);
     net.racer = None;
     net.advance_up(3 * SECOND_US);
     net.assert_recovery(SPOKE, &[HUB, SPOKE]);
     assert_eq!(net.status(HUB, 0, |peer| (peer.moves, peer.sessions)), (1, 1));
+}
+
+/// Datagrams that are in flight when a NAT changes its mapping, or that somebody sends first now and then.
+#[test]
+fn a_few_datagrams_from_elsewhere_begin_nothing() {
+    let mut net = Net::up();
+    for _ in 0..10 {
+        net.racer = Some(elsewhere());
+        net.advance_up(250_000);
+        net.racer = None;
+        net.advance_up(500_000);
+    }
+    assert!(net.sent.iter().all(|flight| flight.to != elsewhere()), "nothing is sent there");
+    assert_eq!(net.status(HUB, 0, |peer| (peer.moves, peer.renewals, peer.sessions)), (1, 0, 1));
 }
 
 #[test]
