@@ -63,6 +63,7 @@ mod sender;
 pub mod session;
 pub mod share;
 mod sharing;
+pub mod split;
 pub mod symbol;
 mod tcp_time;
 pub mod thinning;

@@ -30,6 +30,7 @@ mod random;
 mod reload;
 mod segments;
 mod snapshot;
+mod split;
 pub mod status;
 mod store;
 mod strangers;

@@ -50,6 +50,7 @@ use crate::ports::{Ports, core_config};
 use crate::pulse::boot_us;
 use crate::random::{entropy, random};
 use crate::segments::Segments;
+use crate::split::Split;
 use crate::strangers::Strangers;
 use crate::tick::Tick;
 use crate::turns::Turns;
@@ -120,6 +121,8 @@ pub struct Passive {
     pub(crate) next_path_mtu_us: u64,
     pub(crate) segments: Segments,
     pub(crate) strangers: Strangers,
+    /// Connections that end here, on a thread of their own.
+    pub(crate) split: Split,
     /// Observes the peers, and logs what changes.
     pub(crate) watch: Watch,
     stopping: bool,
@@ -127,7 +130,8 @@ pub struct Passive {
 
 impl Passive {
     /// Opens everything that `config` names. The only changes to the machine are a TUN device and, once it
-    /// runs, a table of the firewall, which disappear with the process. A reload reads the file at `path`.
+    /// runs, tables of the firewall, which disappear with the process, and for split connections a route that
+    /// leads nowhere without these. A reload reads the file at `path`.
     ///
     /// # Errors
     /// The step that failed, with its remedy.
@@ -152,6 +156,8 @@ impl Passive {
         names.configure(&config);
         let mut engine = Engine::new(gateway, clock_us());
         engine.capturing.listen(&config.gateway.control);
+        let mut split = Split::default();
+        split.configure(&config);
         Ok(Self {
             path: path.to_owned(),
             engine,
@@ -177,6 +183,7 @@ impl Passive {
             next_path_mtu_us: 0,
             segments: Segments::default(),
             strangers: Strangers::default(),
+            split,
             watch: Watch::default(),
             stopping: false,
             losses,
@@ -235,6 +242,7 @@ impl Passive {
         self.losses.close(&self.engine.gateway, &self.config);
         self.segments.settle();
         self.supervisor.stopping();
+        self.split = Split::default();
         Ok(())
     }
 

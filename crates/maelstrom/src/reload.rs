@@ -120,6 +120,7 @@ impl Passive {
         self.drop_filter();
         self.config = config;
         self.names.configure(&self.config);
+        self.split.configure(&self.config);
         self.poller = poller;
         // The set of the tick has the old control socket.
         if let Err(error) = self.set_ticking(false) {

@@ -85,6 +85,7 @@ impl Passive {
             not_protected,
             rejected: status::counts(gateway.rejected().iter()),
             counters: status::counts(counters.into_iter()),
+            split: self.split.status(),
             memory_bytes: gateway.memory_bytes() as u64,
         }
     }

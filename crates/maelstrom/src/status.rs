@@ -10,6 +10,7 @@ mod health;
 mod keys;
 mod loss;
 mod requests;
+mod split;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,6 +30,7 @@ pub use health::{EventStatus, FateStatus, HealthStatus, MinuteStatus, ReasonStat
 pub use keys::KeyStatus;
 pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};
 pub use requests::RequestStatus;
+pub use split::{FarSiteStatus, SplitStatus};
 
 /// Schema of the document, with its version: it rises when a field is removed or gets another meaning.
 pub const SCHEMA: &str = "undrop.gateway.status/1";
@@ -61,6 +63,9 @@ pub struct Status {
     pub rejected: Counts,
     /// All other drops and events, by reason.
     pub counters: Counts,
+    /// TCP connections that end at this gateway; null if the configuration asks for none.
+    #[serde(default)]
+    pub split: Option<SplitStatus>,
     /// Memory held for packets and repairs, in bytes.
     pub memory_bytes: u64,
     /// The latest events, oldest first.

@@ -15,7 +15,9 @@
 //! | packets that arrive as if from the wire | `inject.rs`, `../bpf/inject.c` |
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
 //! | routes | `route.rs` |
-//! | limits on TCP segments | `clamp/` |
+//! | tables of the firewall | `nftables/` |
+//! | limits on TCP segments | `clamp.rs` |
+//! | connections that end here in place of their hosts | `divert/`, `transparent.rs` |
 //! | waiting | `poll.rs` |
 //! | repair channel | `udp.rs` |
 //! | many datagrams with one system call | `batch/` |
@@ -29,17 +31,20 @@ pub mod bpf;
 pub mod checksum;
 pub mod clamp;
 pub mod coalesce;
+pub mod divert;
 pub mod error;
 mod header;
 pub mod inject;
 pub mod interface;
 pub mod multicast;
 mod netlink;
+mod nftables;
 pub mod offload;
 pub mod poll;
 pub mod route;
 pub mod segment;
 pub mod tap;
+pub mod transparent;
 pub mod tun;
 pub mod udp;
 

@@ -77,6 +77,28 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
+/// A socket for requests, in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub(crate) struct Requests(OwnedFd);
+
+impl Requests {
+    pub(crate) fn open() -> io::Result<Self> {
+        open().map(Self)
+    }
+
+    /// Sends a request whose header, after that of netlink, and attributes are `body`, and returns the
+    /// kernel's verdict.
+    pub(crate) fn command(&self, kind: u16, flags: libc::c_int, body: &[u8]) -> io::Result<()> {
+        let mut request = vec![0; HEADER];
+        request.extend_from_slice(body);
+        let (len, flags) = (request.len() as u32, (libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags) as u16);
+        request[..4].copy_from_slice(&len.to_ne_bytes());
+        request[4..6].copy_from_slice(&kind.to_ne_bytes());
+        request[6..8].copy_from_slice(&flags.to_ne_bytes());
+        verdict(&ask(&self.0, &request)?)
+    }
+}
+
 fn request(kind: u16, flags: libc::c_int, index: u32, attributes: &[u8]) -> Vec<u8> {
     let mut request = vec![0; HEADER + LINK];
     request.extend_from_slice(attributes);
@@ -89,11 +111,18 @@ fn request(kind: u16, flags: libc::c_int, index: u32, attributes: &[u8]) -> Vec<
 }
 
 fn transact(request: &[u8]) -> io::Result<Vec<u8>> {
+    ask(&open()?, request)
+}
+
+fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers are passed.
     let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
     // SAFETY: the descriptor was just opened and has no other owner.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn ask(socket: &OwnedFd, request: &[u8]) -> io::Result<Vec<u8>> {
     // Without an address, the message goes to the kernel.
     // SAFETY: the request is readable memory of that length.
     check_len(unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) })?;

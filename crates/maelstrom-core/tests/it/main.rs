@@ -41,6 +41,7 @@ mod requests;
 mod roaming;
 mod session;
 mod sparse;
+mod split;
 mod stalls;
 mod translated;
 mod uninjected;

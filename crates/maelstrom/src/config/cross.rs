@@ -10,8 +10,8 @@ use maelstrom_core::{Protect, Schedule, Scheme};
 use super::caps;
 use super::draft::{Draft, PeerDraft};
 use super::keys::CodeKeys;
-use super::memory;
 use super::types::{PeerAddress, SchemeChoice};
+use super::{memory, split};
 
 /// Runs all cross checks. Values that could not be read take no part in them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
@@ -27,6 +27,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     sites_are_apart(draft, findings);
     gateways_stand_outside(draft, findings);
     memory::check(draft, findings);
+    split::check(draft, findings);
 }
 
 fn interfaces_differ(draft: &Draft, findings: &mut Findings) {

@@ -10,6 +10,7 @@ use maelstrom_core::controller::Targets;
 use maelstrom_core::{Class, PeerKey, Schedule, Scheme};
 
 use super::keys::{ClassDraft, CodeDraft, Gateway, GatewayDraft};
+use super::split::{Split, SplitDraft};
 use super::types::{Code, PathChoice, Peer, PeerAddress, SchemeChoice};
 
 /// A gateway's whole configuration.
@@ -21,6 +22,8 @@ pub struct GatewayConfig {
     pub code: Code,
     /// The sections `[[class]]`: packets with a protection of their own.
     pub classes: Vec<Class>,
+    /// The section `[split]`: connections that end at the gateways.
+    pub split: Split,
     /// The sections `[[peer]]`: the far gateways; at least one.
     pub peers: Vec<Peer>,
 }
@@ -33,6 +36,7 @@ pub(super) struct Draft {
     pub(super) code: CodeDraft,
     /// The classes, in order.
     pub(super) classes: Vec<ClassDraft>,
+    pub(super) split: SplitDraft,
     pub(super) peers: Vec<PeerDraft>,
 }
 
@@ -109,6 +113,7 @@ pub(super) struct PeerDraft {
     pub(super) key: Option<Setting<PeerKey>>,
     /// `None` also if the file names none.
     pub(super) next_key: Option<Setting<PeerKey>>,
+    pub(super) carrier: Option<Setting<Option<SocketAddr>>>,
     pub(super) path: Option<Setting<PathChoice>>,
 }
 
@@ -145,6 +150,7 @@ impl PeerDraft {
             networks: self.networks.into_iter().map(|network| network.value).collect(),
             key: self.key.expect(GAP).value,
             next_key: self.next_key.map(|key| key.value),
+            carrier: self.carrier.expect(GAP).value,
             path: self.path.expect(GAP).value,
         }
     }
@@ -162,6 +168,7 @@ impl Draft {
             gateway,
             code: self.code.finish(),
             classes: self.classes.into_iter().map(ClassDraft::class).collect(),
+            split: Split::finish(self.split),
             peers: self.peers.into_iter().map(|peer| peer.finish(v6)).collect(),
         }
     }

@@ -13,6 +13,7 @@ use maelstrom_core::congestion::OnCongestion;
 use maelstrom_core::{Match, Protect, RepairDscp, RepairRate, Requests};
 
 use super::classes::{self, Conditions};
+use super::split::Split;
 use super::types::{InjectionChoice, Mode, MtuChoice, PathChoice, PeerAddress, SchemeChoice, TapChoice};
 use super::values::{self, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
 
@@ -42,7 +43,8 @@ const SLIDING: Only = Only { key: "scheme", words: &["sliding"] };
 
 /// The sections and keys that a file may have.
 pub fn layout() -> Layout {
-    Layout::default().with::<Gateway>().with::<CodeKeys>().with::<ClassKeys>().with::<PeerKeys>()
+    let layout = Layout::default().with::<Gateway>().with::<CodeKeys>().with::<ClassKeys>();
+    layout.with::<Split>().with::<PeerKeys>()
 }
 
 fn rate() -> Text<RepairRate> {
@@ -429,6 +431,16 @@ diagnostics::settings! {
             form: Optional(Text::new("the path of a key file", values::file_path)),
             default: Fallback::Absent("one key"),
             example: "next_key_file = \"peer-next.key\"",
+        }
+        /// Address and TCP port where the peer takes carriers of split connections: `listen` of the `[split]`
+        /// in its file.
+        carrier: Option<SocketAddr> {
+            form: Optional(Text::new(
+                "an IP address inside the networks of the peer and a port, such as `10.81.2.1:4701`",
+                values::own_address,
+            )),
+            default: Fallback::Absent("none: no connection to the peer's networks is split"),
+            example: "carrier = \"10.81.2.1:4701\"",
         }
         /// With `checked`, missing packets are recovered only while nothing suggests that they took another
         /// path or were rewritten. With `trusted` they always are. Choose `trusted` only if the link is known

@@ -6,8 +6,8 @@
 //! 2. `reader.rs` reads it section by section, by the table of keys in `keys.rs` and the text forms in
 //!    `values.rs`, into a draft (`draft.rs`), in which each value keeps its place;
 //! 3. `cross.rs` compares the values with each other (overlapping networks, address families, shared keys),
-//!    `caps.rs` finds caps that leave packets without repairs, and `memory.rs` adds up the memory that they
-//!    need;
+//!    `caps.rs` finds caps that leave packets without repairs, `memory.rs` adds up the memory that they need,
+//!    and `split.rs` checks its section against the others;
 //! 4. [`Reading::config`] turns a draft without errors into a [`GatewayConfig`], which the driver runs;
 //! 5. [`Reading::check_machine`] compares the draft with the live machine (`machine`). It only looks: it
 //!    sends nothing and changes nothing.
@@ -27,6 +27,7 @@ mod keys;
 pub(crate) mod machine;
 pub(crate) mod memory;
 mod reader;
+mod split;
 mod types;
 mod values;
 
@@ -41,9 +42,10 @@ pub use maelstrom_core::auto::{LADDER, WINDOW, WINDOW_LONG};
 pub use maelstrom_core::controller::Targets;
 pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};
 pub use memory::MEMORY_MAX;
+pub use split::Split;
 pub use types::{
-    Code, Host, InjectionChoice, Mode, MtuChoice, PathChoice, Peer, PeerAddress, SchemeChoice, TapChoice,
-    UnknownChoice,
+    AcceptChoice, Code, Host, InjectionChoice, Mode, MtuChoice, PathChoice, Peer, PeerAddress, SchemeChoice,
+    TapChoice, UnknownChoice,
 };
 
 use diagnostics::Findings;

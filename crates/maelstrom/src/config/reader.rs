@@ -13,6 +13,7 @@ use super::draft::{Draft, PeerDraft};
 use super::keys::{
     CONTROL_DEFAULT, ClassKeys, CodeKeys, Gateway, GatewayDraft, PEERS_MAX, PeerKeys, PeerKeysDraft, layout,
 };
+use super::split::Split;
 use super::values::SOCKET_PATH_BYTES_MAX;
 
 /// Reads a key file; tests use another function in its place.
@@ -27,6 +28,7 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     let code = document.section::<CodeKeys>();
     let classes = document.sections::<ClassKeys>(CLASSES_MAX, "join classes that have the same `protect`");
     let classes = classes.into_iter().map(|(_, class)| class).collect();
+    let split = document.section::<Split>();
     let peers = read_peers(&mut document);
     document.finish();
     resolve_control(&mut gateway, source, findings);
@@ -35,7 +37,7 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     }
     let mut keys = KeyFiles { source, findings, read: read_key };
     let peers = peers.into_iter().map(|(title, peer)| keys.complete(&title, peer));
-    Some(Draft { gateway, code, classes, peers: peers.collect() })
+    Some(Draft { gateway, code, classes, split, peers: peers.collect() })
 }
 
 /// The control socket of a file whose syntax is wrong: that of the first line that sets it, or else the
@@ -92,7 +94,8 @@ impl KeyFiles<'_> {
             self.key_of(title, "next_key_file", file)
         });
         let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
-        PeerDraft { name: peer.name, address: peer.address, networks, key, next_key, path: peer.path }
+        let PeerKeysDraft { name, address, carrier, path, .. } = peer;
+        PeerDraft { name, address, networks, key, next_key, carrier, path }
     }
 
     /// The key in the file that the setting `name` names.

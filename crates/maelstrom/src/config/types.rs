@@ -39,6 +39,14 @@ pub enum InjectionChoice {
     Tun,
 }
 
+/// Time at which a client is answered whose connection is split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AcceptChoice {
+    /// At once, before the server has answered.
+    Early,
+}
+
 /// Treatment of packets whose repairs do not fit into the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MtuChoice {
@@ -216,6 +224,8 @@ pub struct Peer {
     pub key: PeerKey,
     /// A further key that is accepted, while the key is being changed.
     pub next_key: Option<PeerKey>,
+    /// Where it takes carriers of split connections.
+    pub carrier: Option<SocketAddr>,
     /// Whether missing packets may have taken another path.
     pub path: PathChoice,
 }

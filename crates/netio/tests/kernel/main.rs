@@ -4,6 +4,7 @@
 mod alive;
 mod allocations;
 mod clamp;
+mod divert;
 mod inject;
 mod lab;
 mod multicast;

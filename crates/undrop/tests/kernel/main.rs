@@ -29,6 +29,7 @@ mod requests;
 #[path = "../common/schema.rs"]
 mod schema;
 mod secrets;
+mod split;
 mod stalls;
 mod supervision;
 mod tcx;

@@ -12,7 +12,7 @@ use maelstrom::status::reasons::{
     Withheld,
 };
 
-use super::watched;
+use super::{split, watched};
 
 pub(super) fn render(status: &Status) -> String {
     let gateway = &status.gateway;
@@ -52,6 +52,9 @@ pub(super) fn render(status: &Status) -> String {
     watched::events(&mut text, &status.events);
     for class in &status.classes {
         row(&mut text, "class", &of_class(class));
+    }
+    if let Some(split) = &status.split {
+        split::rows(&mut text, split);
     }
     pauses(&mut text, &status.pauses);
     reasons::<Unprotected>(&mut text, "not protected", &status.not_protected);
@@ -318,7 +321,7 @@ pub(super) fn number(value: u64) -> String {
     grouped
 }
 
-fn bytes(value: u64) -> String {
+pub(super) fn bytes(value: u64) -> String {
     let mut size = value as f64;
     for unit in ["B", "kB", "MB", "GB"] {
         if size < 1000.0 {
@@ -412,6 +415,7 @@ mod tests {
             not_protected: Counts::from([("no_peer".to_owned(), 5)]),
             rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
             counters: Counts::new(),
+            split: None,
             memory_bytes: 3_145_728,
         }
     }

@@ -1,10 +1,21 @@
-//! Messages of nf_tables: attributes, expressions, batches, and the socket that sends them.
+//! nf_tables, without the program `nft`: messages and the socket that sends them.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod.rs` | attributes, batches, the socket |
+//! | `expressions.rs` | expressions of rules |
+//! | `table.rs` | a table that belongs to this process |
+
+pub(crate) mod expressions;
+mod table;
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::interface::{check, check_len};
 use crate::netlink::word;
+pub(crate) use table::{Chain, Table};
+pub use table::{Ownership, probe};
 
 /// `nlmsghdr`: length, kind, flags, sequence, port.
 const HEADER: usize = 16;
@@ -25,11 +36,11 @@ const DATAGRAMS_MAX: usize = 4_096;
 
 /// Attributes one after another.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bytes(Vec<u8>);
+pub(crate) struct Bytes(Vec<u8>);
 
 impl Bytes {
     /// Appends an attribute with these bytes.
-    pub(super) fn bytes(mut self, kind: u16, data: &[u8]) -> Self {
+    pub(crate) fn bytes(mut self, kind: u16, data: &[u8]) -> Self {
         self.0.extend(((data.len() + 4) as u16).to_ne_bytes()); // in range: tables have short names
         self.0.extend(kind.to_ne_bytes());
         self.0.extend_from_slice(data);
@@ -38,22 +49,22 @@ impl Bytes {
     }
 
     /// Appends a text, which ends with a zero byte.
-    pub(super) fn text(self, kind: u16, text: &str) -> Self {
+    pub(crate) fn text(self, kind: u16, text: &str) -> Self {
         self.bytes(kind, &[text.as_bytes(), &[0]].concat())
     }
 
     /// Appends a number. Those of nf_tables are in network byte order.
-    pub(super) fn number(self, kind: u16, number: u32) -> Self {
+    pub(crate) fn number(self, kind: u16, number: u32) -> Self {
         self.bytes(kind, &number.to_be_bytes())
     }
 
     /// Appends an attribute that contains others.
-    pub(super) fn nest(self, kind: u16, inner: &Self) -> Self {
+    pub(crate) fn nest(self, kind: u16, inner: &Self) -> Self {
         self.bytes(kind | NESTED, &inner.0)
     }
 
     /// Appends other attributes.
-    pub(super) fn chain(mut self, other: Self) -> Self {
+    pub(crate) fn chain(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
@@ -61,7 +72,7 @@ impl Bytes {
 
 /// Messages that the kernel carries out together, or not at all.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     bytes: Vec<u8>,
     /// Place of the last message.
     last: usize,
@@ -77,7 +88,7 @@ impl Default for Batch {
 
 impl Batch {
     /// Appends a message about the family inet.
-    pub(super) fn add(&mut self, kind: u16, flags: libc::c_int, attributes: &Bytes) {
+    pub(crate) fn add(&mut self, kind: u16, flags: libc::c_int, attributes: &Bytes) {
         self.last = self.bytes.len();
         put_message(&mut self.bytes, NF_TABLES << 8 | kind, flags, INET, 0, &attributes.0);
     }
@@ -112,10 +123,10 @@ fn put_message(
 
 /// A socket to nf_tables, in the network namespace of the thread that opened it.
 #[derive(Debug)]
-pub(super) struct Socket(OwnedFd);
+pub(crate) struct Socket(OwnedFd);
 
 impl Socket {
-    pub(super) fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_NETFILTER) })?;
@@ -124,7 +135,7 @@ impl Socket {
     }
 
     /// Sends a batch, and returns the kernel's first error.
-    pub(super) fn commit(&self, batch: &Batch) -> io::Result<()> {
+    pub(crate) fn commit(&self, batch: &Batch) -> io::Result<()> {
         self.send(&batch.finish())?;
         let mut acknowledged = false;
         self.receive(|kind, body| {
@@ -139,7 +150,7 @@ impl Socket {
     }
 
     /// Sends a request without attributes that changes nothing.
-    pub(super) fn ask(&self, kind: u16) -> io::Result<()> {
+    pub(crate) fn ask(&self, kind: u16) -> io::Result<()> {
         let mut request = Vec::new();
         put_message(&mut request, NF_TABLES << 8 | kind, 0, INET, 0, &[]);
         self.send(&request)?;
@@ -147,7 +158,7 @@ impl Socket {
     }
 
     /// Counts the objects that the kernel lists.
-    pub(super) fn count(&self, kind: u16, attributes: &Bytes) -> io::Result<usize> {
+    pub(crate) fn count(&self, kind: u16, attributes: &Bytes) -> io::Result<usize> {
         let mut request = Vec::new();
         put_message(&mut request, NF_TABLES << 8 | kind, libc::NLM_F_DUMP, INET, 0, &attributes.0);
         self.send(&request)?;
@@ -223,112 +234,6 @@ fn verdict(body: &[u8]) -> io::Result<()> {
     match body.first_chunk::<4>().map_or(0, |bytes| i32::from_ne_bytes(*bytes)) {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error.wrapping_neg())),
-    }
-}
-
-/// Expressions of rules. Each is a list element with a name and its data.
-pub(super) mod expressions {
-    use super::Bytes;
-
-    // linux/netfilter/nf_tables.h
-    const ELEMENT: u16 = 1;
-    const NAME: u16 = 1;
-    const DATA: u16 = 2;
-    const REGISTER: u32 = 1;
-    const VERDICT_REGISTER: u32 = 0;
-    const VALUE: u16 = 1;
-    const VERDICT: u16 = 2;
-    const VERDICT_CODE: u16 = 1;
-    const VERDICT_CHAIN: u16 = 2;
-    const JUMP: i32 = -3;
-    const NETWORK_HEADER: u32 = 1;
-    const TRANSPORT_HEADER: u32 = 2;
-    const VERSION_OF_IP: u32 = 15;
-    const TRANSPORT: u32 = 16;
-    const TCP_OPTION: u32 = 1;
-    const IS_PRESENT: u32 = 1;
-
-    const IPV4: u8 = 2;
-    const IPV6: u8 = 10;
-    const TCP: u8 = 6;
-    /// Offset of the flags in the TCP header, and two of them.
-    const FLAGS: u32 = 13;
-    const SYN: u8 = 2;
-    const RST: u8 = 4;
-    /// Option of the longest segment (RFC 9293 §3.2).
-    const SEGMENT_MAX: u8 = 2;
-    /// Authentication option (RFC 5925).
-    pub(in super::super) const AUTHENTICATION: u8 = 29;
-
-    fn expression(name: &str, data: &Bytes) -> Bytes {
-        Bytes::default().nest(ELEMENT, &Bytes::default().text(NAME, name).nest(DATA, data))
-    }
-
-    fn value(bytes: &[u8]) -> Bytes {
-        Bytes::default().bytes(VALUE, bytes)
-    }
-
-    fn meta(key: u32) -> Bytes {
-        expression("meta", &Bytes::default().number(1, REGISTER).number(2, key))
-    }
-
-    fn equals(bytes: &[u8]) -> Bytes {
-        expression("cmp", &Bytes::default().number(1, REGISTER).number(2, 0).nest(3, &value(bytes)))
-    }
-
-    fn payload(base: u32, offset: u32, length: usize) -> Bytes {
-        let place = Bytes::default().number(1, REGISTER).number(2, base);
-        expression("payload", &place.number(3, offset).number(4, length as u32))
-    }
-
-    fn mask(bits: &[u8]) -> Bytes {
-        let registers = Bytes::default().number(1, REGISTER).number(2, REGISTER);
-        let operands = registers.number(3, bits.len() as u32).nest(4, &value(bits));
-        expression("bitwise", &operands.nest(5, &value(&vec![0; bits.len()])))
-    }
-
-    /// Matches the first segment of each side of a connection.
-    pub(in super::super) fn syn() -> Bytes {
-        let tcp = meta(TRANSPORT).chain(equals(&[TCP]));
-        let flags = payload(TRANSPORT_HEADER, FLAGS, 1).chain(mask(&[SYN | RST]));
-        tcp.chain(flags).chain(equals(&[SYN]))
-    }
-
-    /// Matches TCP segments without this option.
-    pub(in super::super) fn without_option(kind: u8) -> Bytes {
-        let option = Bytes::default().number(1, REGISTER).bytes(2, &[kind]).number(3, 0).number(4, 1);
-        expression("exthdr", &option.number(5, IS_PRESENT).number(6, TCP_OPTION)).chain(equals(&[0]))
-    }
-
-    /// Continues in another chain.
-    pub(in super::super) fn jump(chain: &str) -> Bytes {
-        let verdict = Bytes::default().number(VERDICT_CODE, JUMP.cast_unsigned()).text(VERDICT_CHAIN, chain);
-        let data = Bytes::default().nest(VERDICT, &verdict);
-        expression("immediate", &Bytes::default().number(1, VERDICT_REGISTER).nest(2, &data))
-    }
-
-    /// Matches IPv4 packets from a network.
-    pub(in super::super) fn from_v4(network: [u8; 4], prefix: u8) -> Bytes {
-        meta(VERSION_OF_IP).chain(equals(&[IPV4])).chain(from(&network, 12, prefix))
-    }
-
-    /// Matches IPv6 packets from a network.
-    pub(in super::super) fn from_v6(network: [u8; 16], prefix: u8) -> Bytes {
-        meta(VERSION_OF_IP).chain(equals(&[IPV6])).chain(from(&network, 8, prefix))
-    }
-
-    fn from(network: &[u8], offset: u32, prefix: u8) -> Bytes {
-        let ones = |byte: usize| usize::from(prefix).saturating_sub(8 * byte).min(8);
-        let bits: Vec<u8> = (0..network.len()).map(|byte| (0xff00_u16 >> ones(byte)) as u8).collect();
-        payload(NETWORK_HEADER, offset, network.len()).chain(mask(&bits)).chain(equals(network))
-    }
-
-    /// Lowers the longest segment that a SYN states.
-    pub(in super::super) fn set_segment_max(bytes: u16) -> Bytes {
-        let number = Bytes::default().number(1, REGISTER).nest(2, &value(&bytes.to_be_bytes()));
-        let option = Bytes::default().bytes(2, &[SEGMENT_MAX]).number(3, 2).number(4, 2);
-        let option = option.number(6, TCP_OPTION).number(7, REGISTER);
-        expression("immediate", &number).chain(expression("exthdr", &option))
     }
 }
 

@@ -1,0 +1,179 @@
+//! The section `[split]`, and its checks against the rest of the file.
+
+use std::net::SocketAddr;
+
+use super::draft::{Draft, PeerDraft};
+use super::types::AcceptChoice;
+use super::values;
+use diagnostics::settings::{Choice, Draft as _, Fallback, Fault, Integers, Optional, Setting, Text};
+use diagnostics::{Diagnostic, Findings, quoted};
+use ipnet::IpNet;
+
+/// Smallest buffer for split connections in bytes.
+const BUFFER_MIN: u64 = 8 << 20;
+/// Largest buffer for split connections in bytes.
+const BUFFER_MAX: u64 = 16 << 30;
+/// Longest name of a congestion control, as the kernel limits it.
+const CONGESTION_BYTES_MAX: usize = 15;
+
+diagnostics::settings! {
+    /// TCP connections that end at the gateways: the section `[split]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Split(SplitDraft): "split" as "[split]" {
+        /// Address and TCP port where far gateways dial carriers. It lies in `local_networks`, so that
+        /// repairs protect the carriers. Without it no connection is split.
+        listen: Option<SocketAddr> {
+            form: Optional(Text::new(
+                "an IP address of this machine inside its site and a port, such as `10.81.1.1:4701`",
+                values::own_address,
+            )),
+            default: Fallback::Absent("none: connections are not split"),
+            example: "listen = \"10.81.1.1:4701\"",
+        }
+        /// Destination ports of the connections that this gateway splits. Those that far gateways split need
+        /// no setting here.
+        ports: Option<Vec<u16>> {
+            form: Optional(Integers { min: 1, max: 65535, count: 64 }),
+            default: Fallback::Absent("none"),
+            example: "ports = [80, 443]",
+        }
+        /// Time at which a client is answered. With `early` that is at once: what the gateway has
+        /// acknowledged is lost if it dies, and a client learns by a reset that its server refuses.
+        accept: Option<AcceptChoice> {
+            form: Optional(Choice(&[("early", AcceptChoice::Early)])),
+            default: Fallback::Absent("none: must be stated with `ports`"),
+            example: "accept = \"early\"",
+        }
+        /// Memory for bytes that wait for hosts of this site, for all connections together. It has room for
+        /// one connection for each 32 KiB; further ones are not split.
+        buffer: u64 {
+            form: Text::new("a size from `\"8MiB\"` to `\"16GiB\"`, such as `\"64MiB\"`", size),
+            default: Fallback::Toml("\"64MiB\""),
+            example: "buffer = \"64MiB\"",
+        }
+        /// Congestion control of the carriers, as the kernel names it. Where the kernel lacks it, they have
+        /// `cubic`.
+        congestion: String {
+            form: Text::new("the name of a congestion control, such as `bbr`", congestion),
+            default: Fallback::Toml("\"bbr\""),
+            example: "congestion = \"bbr\"",
+        }
+    }
+}
+
+/// Parses a number of bytes with its unit.
+fn size(text: &str) -> Result<u64, Fault> {
+    const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+    let wrong = || {
+        let fault = Fault::bad("is not a size").seen(quoted(text));
+        fault.help("write a whole number with `KiB`, `MiB` or `GiB`")
+    };
+    let parts = UNITS.iter().find_map(|&(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));
+    let (number, unit) = parts.ok_or_else(wrong)?;
+    let number: u64 = number.trim_end().parse().map_err(|_| wrong())?;
+    let bytes = number.checked_mul(unit).filter(|bytes| (BUFFER_MIN..=BUFFER_MAX).contains(bytes));
+    bytes.ok_or_else(|| Fault::out_of_range(quoted(text)))
+}
+
+fn congestion(text: &str) -> Result<String, Fault> {
+    let is_name = (1..=CONGESTION_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+    if is_name {
+        return Ok(text.to_owned());
+    }
+    let fault = Fault::bad("is not the name of a congestion control").seen(quoted(text));
+    Err(fault.help("see `sysctl net.ipv4.tcp_available_congestion_control`"))
+}
+
+/// Compares the section with the rest of the file.
+pub(super) fn check(draft: &Draft, findings: &mut Findings) {
+    let split = &draft.split;
+    let Some(Setting { value: Some(listen), .. }) = &split.listen else {
+        if let Some(span) = split.span_of("ports").filter(|_| split.listen.is_some()) {
+            let finding =
+                Diagnostic::error("split-without-listen", "no connection can be split without carriers");
+            findings
+                .add(finding.at(Some(span)).help("set `listen` in `[split]`, and `carrier` of the peers"));
+        }
+        return;
+    };
+    listen_is_protected(draft, *listen, findings);
+    accept_is_stated(draft, findings);
+    let mut carriers = 0;
+    for (index, peer) in draft.peers.iter().enumerate() {
+        if let Some(Setting { value: Some(carrier), span }) = &peer.carrier {
+            carriers += 1;
+            if let Some(finding) = carrier_fault(peer, index, *carrier, *listen) {
+                findings.add(finding.at(span.clone()));
+            }
+        }
+    }
+    if carriers == 0 {
+        let finding = Diagnostic::error("split-without-carrier", "no peer states where it takes carriers");
+        let finding = finding.at(split.span_of("listen"));
+        findings.add(finding.help("set `carrier` of a peer to the `listen` in its `[split]`"));
+    }
+}
+
+/// Carriers are protected as packets between the two sites.
+fn listen_is_protected(draft: &Draft, listen: SocketAddr, findings: &mut Findings) {
+    let Some(local) = &draft.gateway.local_networks else { return };
+    let finding = match &local.value {
+        None => Diagnostic::error("split-without-networks", "split mode needs the networks of this site")
+            .note("only connections from them are split, because the far gateway refuses others")
+            .help("set `local_networks` in `[gateway]` to what the peers have as `networks`"),
+        Some(networks) if !contains(networks, listen) => {
+            Diagnostic::error("split-listen-outside", "`listen` of `[split]` lies outside `local_networks`")
+                .expected("an address of this gateway inside its site")
+                .seen(listen.ip().to_string())
+                .note("repairs protect packets between the sites, and carriers are such packets")
+                .help("give the gateway's address on the LAN, and name it as `carrier` in the peers' files")
+        }
+        Some(_) => return,
+    };
+    findings.add(finding.at(draft.split.span_of("listen")));
+}
+
+fn accept_is_stated(draft: &Draft, findings: &mut Findings) {
+    let split = &draft.split;
+    let has_ports = split.ports.as_ref().is_some_and(|ports| ports.value.is_some());
+    let is_unstated = split.accept.as_ref().is_some_and(|accept| accept.value.is_none());
+    if has_ports && is_unstated {
+        findings.add(
+            Diagnostic::error("accept-not-stated", "`ports` without `accept`")
+                .at(split.span_of("ports"))
+                .expected("`accept = \"early\"`")
+                .note("the gateway answers clients before their servers have, and what it has acknowledged is lost if it dies")
+                .help("add `accept = \"early\"` if the programs at these ports can live with that"),
+        );
+    }
+}
+
+fn carrier_fault(
+    peer: &PeerDraft,
+    index: usize,
+    carrier: SocketAddr,
+    listen: SocketAddr,
+) -> Option<Diagnostic> {
+    let label = peer.label(index);
+    if carrier.is_ipv4() != listen.is_ipv4() {
+        let message = format!("`carrier` of {label} and `listen` of `[split]` have two versions of IP");
+        let finding = Diagnostic::error("carrier-family", message).seen(carrier.to_string());
+        return Some(finding.help("give both in the same version of IP"));
+    }
+    if contains(&peer.networks, carrier) {
+        return None;
+    }
+    let message = format!("`carrier` of {label} lies outside its networks");
+    Some(
+        Diagnostic::error("carrier-outside", message)
+            .expected("the address of the far gateway inside its site")
+            .seen(carrier.ip().to_string())
+            .note("repairs protect packets between the sites, and carriers are such packets")
+            .help("give `listen` of the `[split]` in the peer's file"),
+    )
+}
+
+fn contains(networks: &[Setting<IpNet>], address: SocketAddr) -> bool {
+    networks.iter().any(|network| network.value.contains(&address.ip()))
+}

@@ -1,0 +1,75 @@
+//! The section `[split]`.
+
+use super::*;
+
+/// A good file with split mode.
+fn with_split() -> String {
+    let local = "[gateway]\nlocal_networks = [\"10.81.1.0/24\"]";
+    let split = "[split]\nlisten = \"10.81.1.1:4701\"\nports = [80, 443]\naccept = \"early\"\n\n\
+                 [[peer]]\ncarrier = \"10.81.2.1:4701\"";
+    GOOD.replace("[gateway]", local).replace("[[peer]]", split)
+}
+
+/// The codes of what is found about that file with `from` replaced by `to`.
+fn codes(from: &str, to: &str) -> Vec<&'static str> {
+    let text = with_split().replacen(from, to, 1);
+    assert_ne!(text, with_split(), "{from} is not in the file");
+    examined(&text).1.diagnostics().iter().map(|finding| finding.code).collect()
+}
+
+#[test]
+fn a_file_with_split_mode_is_read_and_one_without_has_none() {
+    let config = configuration(&with_split());
+    assert_eq!(config.split.listen, Some("10.81.1.1:4701".parse().unwrap()));
+    assert_eq!(config.split.ports, Some(vec![80, 443]));
+    assert_eq!(config.split.accept, Some(AcceptChoice::Early));
+    assert_eq!((config.split.buffer, config.split.congestion.as_str()), (64 << 20, "bbr"));
+    assert_eq!(config.peers[0].carrier, Some("10.81.2.1:4701".parse().unwrap()));
+    let plain = configuration(GOOD);
+    assert_eq!((plain.split.listen, plain.peers[0].carrier), (None, None));
+    let sized = |size: &str| {
+        let text = with_split().replace("accept", &format!("buffer = \"{size}\"\naccept"));
+        configuration(&text).split.buffer
+    };
+    assert_eq!([sized("8MiB"), sized("8192 KiB"), sized("16GiB")], [8 << 20, 8 << 20, 16 << 30]);
+}
+
+#[test]
+fn carriers_must_be_packets_between_the_sites() {
+    let none: [&str; 0] = [];
+    assert_eq!(codes("[80, 443]", "[80]"), none);
+    assert_eq!(codes("local_networks = [\"10.81.1.0/24\"]", ""), ["split-without-networks"]);
+    assert_eq!(codes("10.81.1.1:4701", "10.81.9.1:4701"), ["split-listen-outside"]);
+    assert_eq!(codes("10.81.2.1:4701", "10.81.9.2:4701"), ["carrier-outside"]);
+    assert_eq!(codes("10.81.2.1:4701", "[2001:db8:2::1]:4701"), ["carrier-family"]);
+    assert_eq!(codes("carrier = \"10.81.2.1:4701\"", ""), ["split-without-carrier"]);
+    assert_eq!(codes("listen = \"10.81.1.1:4701\"", ""), ["split-without-listen"]);
+    // A peer that takes carriers needs no section here.
+    let split = "[split]\nlisten = \"10.81.1.1:4701\"\nports = [80, 443]\naccept = \"early\"\n";
+    assert_eq!(codes(split, ""), none);
+}
+
+#[test]
+fn a_promise_must_be_stated() {
+    assert_eq!(codes("accept = \"early\"", ""), ["accept-not-stated"]);
+    assert_eq!(codes("accept = \"early\"", "accept = \"late\""), ["bad-value"]);
+    // Without ports nobody is answered.
+    let none: [&str; 0] = [];
+    assert_eq!(codes("ports = [80, 443]\naccept = \"early\"", ""), none);
+}
+
+#[test]
+fn bad_values_are_found() {
+    assert_eq!(codes("[80, 443]", "[]"), ["out-of-range"]);
+    assert_eq!(codes("[80, 443]", "[0]"), ["out-of-range"]);
+    assert_eq!(codes("[80, 443]", "[80, 80]"), ["duplicate-value"]);
+    for (value, code) in
+        [("7MiB", "out-of-range"), ("17GiB", "out-of-range"), ("64", "bad-value"), ("MiB", "bad-value")]
+    {
+        assert_eq!(codes("accept", &format!("buffer = \"{value}\"\naccept")), [code], "{value}");
+    }
+    for value in ["", "no spaces", "a-name-that-is-too-long"] {
+        assert_eq!(codes("accept", &format!("congestion = \"{value}\"\naccept")), ["bad-value"], "{value}");
+    }
+    assert_eq!(codes("10.81.1.1:4701", "10.81.1.1"), ["bad-value"]);
+}

@@ -1,0 +1,270 @@
+//! The loop of split mode, on a thread of its own.
+//!
+//! Each turn has a fixed order: wait; take new carriers and connections; read carriers; give flows their
+//! turns; fill and send carriers; do what is due. Sockets of carriers and hosts report changes only
+//! (edge-triggered), so each keeps what the kernel said last. No step blocks, and each has a budget.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use maelstrom_core::split::{CarrierKey, Mux, Pool, Role, SILENCE_US};
+use netio::divert::Divert;
+use netio::route::Routes;
+use netio::transparent::{self, CarrierOptions};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use tracing::{info, warn};
+
+use super::carrier::Carrier;
+use super::flow::{Flow, Moved};
+use super::plan::{FarSite, Plan};
+use super::report::Counts;
+use super::site::Site;
+use super::slots::Slots;
+use crate::passive::clock_us;
+
+/// Interval between attempts to dial.
+pub(super) const DIAL_US: u64 = 1_000_000;
+/// Time without a frame after which a carrier gets no new connections.
+const DOUBT_US: u64 = 3_000_000;
+/// Interval between looks at what is due.
+const TICK_US: u64 = 100_000;
+/// Maximum number of turns of flows in one turn of the loop.
+pub(super) const SERVED_MAX: usize = 1_024;
+/// Maximum number of events of one wait.
+const EVENTS_MAX: usize = 256;
+/// Streams that are kept for connections which the kernel has accepted as a listener closes.
+const HEADROOM: u64 = 32;
+
+const WAKE: u64 = 1 << 32;
+const DOOR: u64 = 2 << 32;
+const LISTENER: u64 = 3 << 32;
+pub(super) const CARRIER: u64 = 4 << 32;
+pub(super) const FLOW: u64 = 5 << 32;
+
+/// All state of split mode.
+pub(super) struct Driver {
+    pub(super) plan: Plan,
+    pub(super) keys: Vec<Vec<CarrierKey>>,
+    pub(super) options: CarrierOptions,
+    epoll: Epoll,
+    /// Where far gateways dial.
+    pub(super) door: TcpListener,
+    pub(super) sites: Vec<Site>,
+    pub(super) carriers: Slots<Carrier>,
+    pub(super) flows: Slots<Flow>,
+    /// Flows by carrier and stream.
+    pub(super) by_stream: HashMap<(usize, u32), usize>,
+    /// Flows that wait for their turn.
+    pub(super) queue: VecDeque<usize>,
+    pub(super) routes: Routes,
+    pub(super) pool: Pool,
+    pub(super) counts: Counts,
+    pub(super) moved: Moved,
+    next_tick_us: u64,
+    /// Time until which no connection is taken, because the system has no descriptors left.
+    pub(super) pause_until_us: u64,
+    // Dropped after the listeners.
+    _divert: Option<Divert>,
+}
+
+impl Driver {
+    /// Opens everything that the plan names. `wake` ends a wait.
+    pub(super) fn new(plan: Plan, wake: &impl AsFd) -> io::Result<Self> {
+        let step = |what: String| {
+            move |error: io::Error| io::Error::new(error.kind(), format!("cannot {what}: {error}"))
+        };
+        let congestion = usable_congestion(&plan.congestion);
+        let options = CarrierOptions { congestion, patience: Duration::from_micros(SILENCE_US) };
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        let door = transparent::listen_for_carriers(plan.listen, &options)
+            .map_err(step(format!("listen for carriers on {}", plan.listen)))?;
+        epoll.add(&door, EpollEvent::new(EpollFlags::EPOLLIN, DOOR))?;
+        let sites = plan.sites.iter().map(|site| Site::new([false, true].map(|v6| site.has_version(v6))));
+        let sites: Vec<Site> = sites
+            .collect::<io::Result<_>>()
+            .map_err(step("listen for connections of other machines".to_owned()))?;
+        let divert = if plan.ports.is_empty() {
+            None
+        } else {
+            let ports: Vec<[u16; 2]> = sites.iter().map(|site| site.ports).collect();
+            let installed = Divert::install(&plan.table(), &plan.diversion(&ports));
+            Some(installed.map_err(step(format!("install the table {} of nftables", plan.table())))?)
+        };
+        Ok(Self {
+            keys: keys_of(&plan),
+            routes: Routes::open()?,
+            pool: Pool::new(plan.buffer),
+            options,
+            epoll,
+            door,
+            sites,
+            carriers: Slots::default(),
+            flows: Slots::default(),
+            by_stream: HashMap::new(),
+            queue: VecDeque::new(),
+            counts: Counts::default(),
+            moved: Moved::default(),
+            next_tick_us: 0,
+            pause_until_us: 0,
+            _divert: divert,
+            plan,
+        })
+    }
+
+    /// Takes a plan that differs in keys only.
+    pub(super) fn change_keys(&mut self, plan: Plan) {
+        self.keys = keys_of(&plan);
+        self.plan = plan;
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Runs one turn.
+    pub(super) fn turn(&mut self) -> io::Result<()> {
+        self.wait()?;
+        let now_us = clock_us();
+        self.read_carriers(now_us);
+        self.serve_flows();
+        self.fill_carriers();
+        if now_us >= self.next_tick_us {
+            self.next_tick_us = now_us + TICK_US;
+            self.handle_timeout(now_us);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let is_busy = !self.queue.is_empty() || self.carriers.iter().any(|(_, carrier)| carrier.has_work());
+        let millis = if is_busy { 0 } else { self.next_tick_us.saturating_sub(clock_us()).div_ceil(1_000) };
+        let timeout = EpollTimeout::from(millis.min(TICK_US / 1_000) as u16);
+        let mut events = [EpollEvent::empty(); EVENTS_MAX];
+        let count = match self.epoll.wait(&mut events, timeout) {
+            Ok(count) => count,
+            Err(nix::errno::Errno::EINTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        for event in &events[..count] {
+            self.note(event.data(), event.events());
+        }
+        Ok(())
+    }
+
+    /// Takes what the kernel says about one socket.
+    fn note(&mut self, token: u64, flags: EpollFlags) {
+        let index = (token & 0xffff_ffff) as usize;
+        let has_failed = flags.contains(EpollFlags::EPOLLERR);
+        let is_readable = has_failed
+            || flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP);
+        let is_writable = has_failed || flags.intersects(EpollFlags::EPOLLOUT | EpollFlags::EPOLLHUP);
+        match token - index as u64 {
+            DOOR => self.accept_carriers(),
+            LISTENER => self.accept_connections(index / 2, index % 2),
+            CARRIER => {
+                if let Some(carrier) = self.carriers.get_mut(index) {
+                    carrier.is_readable |= is_readable;
+                    carrier.is_writable |= is_writable;
+                }
+            }
+            FLOW => {
+                if let Some(flow) = self.flows.get_mut(index) {
+                    flow.is_readable |= is_readable;
+                    flow.is_writable |= is_writable;
+                    flow.has_failed |= has_failed;
+                    self.enqueue(index);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Watches a socket for changes.
+    pub(super) fn watch(&self, socket: &TcpStream, token: u64) -> io::Result<()> {
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
+        Ok(self.epoll.add(socket, EpollEvent::new(flags, token))?)
+    }
+
+    fn handle_timeout(&mut self, now_us: u64) {
+        for index in self.carriers.indices() {
+            let due = self.carriers.get_mut(index).map(|carrier| carrier.handle_timeout(now_us));
+            if let Some(Err(reason)) = due {
+                self.end_carrier(index, &reason);
+            }
+        }
+        for site in 0..self.sites.len() {
+            self.dial(site, now_us);
+            self.follow_site(site, now_us);
+        }
+    }
+
+    /// Takes connections to a site as long as a carrier works and there is room.
+    pub(super) fn follow_site(&mut self, site: usize, now_us: u64) {
+        let has_carrier = self.carriers.iter().any(|(_, carrier)| {
+            let dialed = carrier.site == site && carrier.role == Role::Dialer;
+            dialed && carrier.mux().is_some_and(|mux| is_sound(mux, now_us))
+        });
+        self.tell_state(site, has_carrier);
+        if !has_carrier || self.is_full() || now_us < self.pause_until_us {
+            return self.sites[site].fall_silent();
+        }
+        if self.sites[site].is_listening() || self.plan.ports.is_empty() {
+            return;
+        }
+        let listening = self.sites[site].listen().and_then(|()| {
+            for (v6, listener) in self.sites[site].listeners.iter().enumerate() {
+                if let Some(listener) = listener {
+                    let token = LISTENER | (2 * site + v6) as u64;
+                    self.epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, token))?;
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = listening {
+            self.sites[site].fall_silent();
+            self.tell(site, &format!("cannot listen for connections: {error}"));
+        }
+    }
+
+    fn tell_state(&mut self, site: usize, is_up: bool) {
+        let state = &mut self.sites[site];
+        if std::mem::replace(&mut state.is_told_up, is_up) == is_up {
+            return;
+        }
+        let peer = &self.plan.sites[site].label;
+        if is_up {
+            state.told = None;
+            info!(peer, "TCP connections are split: what this gateway has acknowledged is lost if it dies");
+        } else {
+            warn!(peer, "no carrier works: new TCP connections go unsplit");
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.pool.streams() + HEADROOM >= self.pool.streams_max()
+    }
+}
+
+fn keys_of(plan: &Plan) -> Vec<Vec<CarrierKey>> {
+    plan.sites.iter().map(FarSite::carrier_keys).collect()
+}
+
+/// Whether a carrier may get new connections.
+pub(super) fn is_sound(mux: &Mux, now_us: u64) -> bool {
+    mux.is_heard() && now_us < mux.heard_us() + DOUBT_US
+}
+
+/// The congestion control of carriers: the wanted one, or `cubic`, which each kernel has.
+fn usable_congestion(wanted: &str) -> String {
+    match transparent::check_congestion(wanted) {
+        Ok(()) => wanted.to_owned(),
+        Err(error) => {
+            warn!("the kernel has no congestion control {wanted}, so that carriers use cubic: {error}");
+            "cubic".to_owned()
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A connection with a host of this site: its socket, and what the kernel has said about it.
+
+use std::io::{self, ErrorKind, IoSlice, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+
+use maelstrom_core::split::{Mux, Pool, Refusal};
+
+/// Maximum number of writes of one turn.
+const WRITES_MAX: usize = 16;
+
+/// A connection with a host of this site.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) socket: TcpStream,
+    pub(super) carrier: usize,
+    pub(super) stream: u32,
+    /// Whether the connection to a server is not open yet.
+    pub(super) is_connecting: bool,
+    pub(super) is_readable: bool,
+    pub(super) is_writable: bool,
+    /// Whether the kernel has reported an error.
+    pub(super) has_failed: bool,
+    /// Whether the flow waits for its turn.
+    pub(super) is_queued: bool,
+    /// Whether the flow waits for room on its carrier.
+    pub(super) awaits_room: bool,
+    /// Whether our host has ended its direction.
+    is_read: bool,
+    /// Whether our host knows that the far one has ended its direction.
+    is_written: bool,
+}
+
+/// The state of a flow after its turn.
+#[derive(Debug)]
+pub(super) enum Served {
+    /// It waits for the host, or for the far gateway.
+    Waits,
+    /// It may go on at once.
+    Again,
+    /// It waits for room on its carrier.
+    NeedsRoom,
+    /// Both directions have ended.
+    Done,
+    /// The host has reset it.
+    Reset,
+    /// The server cannot be reached.
+    Refused(Refusal),
+}
+
+/// Bytes that moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moved {
+    pub(super) from_hosts: u64,
+    pub(super) to_hosts: u64,
+}
+
+impl Flow {
+    pub(super) fn new(socket: TcpStream, carrier: usize, stream: u32, is_connecting: bool) -> Self {
+        Self {
+            socket,
+            carrier,
+            stream,
+            is_connecting,
+            is_readable: false,
+            is_writable: false,
+            has_failed: false,
+            is_queued: false,
+            awaits_room: false,
+            is_read: false,
+            is_written: false,
+        }
+    }
+
+    /// Moves what can be moved at present, at most one frame from the host.
+    pub(super) fn serve(&mut self, mux: &mut Mux, pool: &mut Pool, moved: &mut Moved) -> Served {
+        if self.is_connecting {
+            match self.finish_connecting() {
+                Ok(true) => mux.accept(self.stream, pool),
+                Ok(false) => return Served::Waits,
+                Err(error) => return Served::Refused(refusal(&error)),
+            }
+        }
+        if self.has_failed && !matches!(self.socket.take_error(), Ok(None)) {
+            return Served::Reset;
+        }
+        self.has_failed = false;
+        let Ok(may_write_more) = self.write(mux, pool, moved) else { return Served::Reset };
+        let Ok(read) = self.read(mux, moved) else { return Served::Reset };
+        match read {
+            _ if self.is_read && self.is_written => Served::Done,
+            _ if may_write_more => Served::Again,
+            read => read,
+        }
+    }
+
+    /// Whether the connection to the server is open.
+    fn finish_connecting(&mut self) -> io::Result<bool> {
+        if let Some(error) = self.socket.take_error()? {
+            return Err(error);
+        }
+        if !self.is_writable {
+            return Ok(false);
+        }
+        match self.socket.peer_addr() {
+            Ok(_) => self.is_connecting = false,
+            Err(error) if error.kind() == ErrorKind::NotConnected => self.is_writable = false,
+            Err(error) => return Err(error),
+        }
+        Ok(!self.is_connecting)
+    }
+
+    /// Hands the host what waits for it. Returns whether it may take more at once.
+    fn write(&mut self, mux: &mut Mux, pool: &mut Pool, moved: &mut Moved) -> io::Result<bool> {
+        for _ in 0..WRITES_MAX {
+            let (first, second) = mux.inbound(self.stream);
+            if !self.is_writable || first.is_empty() {
+                break;
+            }
+            match (&self.socket).write_vectored(&[IoSlice::new(first), IoSlice::new(second)]) {
+                Ok(bytes) => {
+                    mux.on_written(self.stream, bytes, pool);
+                    moved.to_hosts += bytes as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if mux.is_drained(self.stream) && !self.is_written {
+            self.socket.shutdown(Shutdown::Write)?;
+            self.is_written = true;
+        }
+        Ok(self.is_writable && !mux.inbound(self.stream).0.is_empty())
+    }
+
+    /// Takes a frame of bytes from the host, if the far gateway takes them.
+    fn read(&mut self, mux: &mut Mux, moved: &mut Moved) -> io::Result<Served> {
+        if !self.is_readable || self.is_read || mux.room(self.stream) == 0 {
+            return Ok(Served::Waits);
+        }
+        if !mux.has_room() {
+            return Ok(Served::NeedsRoom);
+        }
+        match mux.send_data(self.stream, |room| (&self.socket).read(room)) {
+            Ok(0) => {
+                self.is_read = true;
+                mux.finish(self.stream);
+                Ok(Served::Waits)
+            }
+            Ok(bytes) => {
+                moved.from_hosts += bytes as u64;
+                Ok(Served::Again)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.is_readable = false;
+                Ok(Served::Waits)
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Served::Again),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Why a server cannot be reached, for the far gateway.
+pub(super) fn refusal(error: &io::Error) -> Refusal {
+    match error.kind() {
+        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => Refusal::Refused,
+        _ => Refusal::Unreachable,
+    }
+}

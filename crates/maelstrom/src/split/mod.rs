@@ -1,0 +1,204 @@
+//! Split mode (Maelstrom §4.2, docs/adr/0022): TCP connections of hosts end at this gateway, travel on
+//! carriers, and begin again at the far gateway.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod.rs` | the thread, its commands, its state |
+//! | `plan.rs` | what it needs of the configuration |
+//! | `driver.rs` | its loop |
+//! | `carriers.rs`, `connections.rs` | the parts of the loop about carriers and connections |
+//! | `site.rs` | the listeners for connections to a far site |
+//! | `carrier.rs` | the socket of a carrier |
+//! | `flow.rs` | a connection with a host |
+//! | `report.rs` | what it counts, and its state for operators |
+//!
+//! The protocol is in `maelstrom_core::split`. The main loop never waits for this thread.
+
+mod carrier;
+mod carriers;
+mod connections;
+mod driver;
+mod flow;
+mod plan;
+mod report;
+mod site;
+mod slots;
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tracing::{info, warn};
+
+use crate::config::GatewayConfig;
+use crate::passive::clock_us;
+use crate::status::SplitStatus;
+use driver::Driver;
+use plan::Plan;
+
+/// Interval between attempts after a start has failed.
+const RETRY: Duration = Duration::from_secs(5);
+/// Wait before split mode begins again after an error.
+const RESTART: Duration = Duration::from_millis(500);
+/// Interval between states for operators.
+const STATUS_US: u64 = 200_000;
+
+/// The thread of split mode, if the configuration asks for it. Dropping this ends it: split connections are
+/// reset.
+#[derive(Debug, Default)]
+pub(crate) struct Split(Option<Thread>);
+
+#[derive(Debug)]
+struct Thread {
+    plans: Option<Sender<Plan>>,
+    wake: Arc<EventFd>,
+    status: Arc<Mutex<SplitStatus>>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Split {
+    /// Starts, changes or ends the thread as the configuration asks. A gateway without split mode works all
+    /// the same.
+    pub(crate) fn configure(&mut self, config: &GatewayConfig) {
+        let Some(plan) = Plan::of(config) else {
+            self.0 = None;
+            return;
+        };
+        if let Some(thread) = &self.0 {
+            return thread.change(plan);
+        }
+        match Thread::start(plan) {
+            Ok(thread) => self.0 = Some(thread),
+            Err(error) => warn!("split mode does not start, so that connections go unsplit: {error}"),
+        }
+    }
+
+    /// The state for operators; `None` if the configuration asks for no split mode.
+    pub(crate) fn status(&self) -> Option<SplitStatus> {
+        let thread = self.0.as_ref()?;
+        let mut status = thread.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if thread.handle.as_ref().is_none_or(JoinHandle::is_finished) {
+            status.fault = Some("its thread has ended; restart the gateway".to_owned());
+        }
+        Some(status)
+    }
+}
+
+impl Thread {
+    fn start(plan: Plan) -> io::Result<Self> {
+        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let status = Arc::new(Mutex::new(SplitStatus::default()));
+        let (plans, received) = mpsc::channel();
+        let work = Work { plan, plans: received, wake: Arc::clone(&wake), status: Arc::clone(&status) };
+        let handle = thread::Builder::new().name("split".to_owned()).spawn(move || work.run())?;
+        Ok(Self { plans: Some(plans), wake, status, handle: Some(handle) })
+    }
+
+    fn change(&self, plan: Plan) {
+        if let Some(plans) = &self.plans {
+            // A thread that has ended is reported by the status.
+            let _ = plans.send(plan);
+            let _ = self.wake.write(1);
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.plans = None;
+        let _ = self.wake.write(1);
+        if let Some(handle) = self.handle.take()
+            && handle.join().is_err()
+        {
+            warn!("the thread of split mode has panicked");
+        }
+    }
+}
+
+/// The work of the thread.
+struct Work {
+    plan: Plan,
+    plans: Receiver<Plan>,
+    wake: Arc<EventFd>,
+    status: Arc<Mutex<SplitStatus>>,
+}
+
+/// Why a driver ends.
+enum End {
+    /// The gateway stops.
+    Stop,
+    /// Another plan follows.
+    Plan(Plan),
+}
+
+impl Work {
+    fn run(mut self) {
+        if let Err(error) = raise_descriptors() {
+            warn!("cannot raise the limit on open files: {error}");
+        }
+        loop {
+            let end = match Driver::new(self.plan.clone(), &*self.wake) {
+                Ok(driver) => {
+                    info!(listen = %self.plan.listen, "split mode is ready");
+                    self.drive(driver)
+                }
+                Err(error) => {
+                    let fault = error.to_string();
+                    warn!("split mode does not work, so that connections go unsplit: {fault}");
+                    self.publish(SplitStatus { fault: Some(fault), ..SplitStatus::default() });
+                    match self.plans.recv_timeout(RETRY) {
+                        Ok(plan) => End::Plan(plan),
+                        Err(mpsc::RecvTimeoutError::Timeout) => continue,
+                        Err(mpsc::RecvTimeoutError::Disconnected) => End::Stop,
+                    }
+                }
+            };
+            match end {
+                End::Stop => return,
+                End::Plan(plan) => self.plan = plan,
+            }
+        }
+    }
+
+    /// Runs a driver until another plan comes. It resets its connections as it ends.
+    fn drive(&self, mut driver: Driver) -> End {
+        let mut next_status_us = 0;
+        loop {
+            if let Err(error) = driver.turn() {
+                warn!("split mode begins again: {error}");
+                thread::sleep(RESTART);
+                return End::Plan(driver.plan().clone());
+            }
+            let _ = self.wake.read();
+            match self.plans.try_recv() {
+                Ok(plan) if plan == *driver.plan() => {}
+                Ok(plan) if plan.differs_in_keys_only(driver.plan()) => driver.change_keys(plan),
+                Ok(plan) => {
+                    warn!("the settings of split mode have changed: its connections are reset");
+                    return End::Plan(plan);
+                }
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return End::Stop,
+            }
+            let now_us = clock_us();
+            if now_us >= next_status_us {
+                next_status_us = now_us + STATUS_US;
+                self.publish(driver.status());
+            }
+        }
+    }
+
+    fn publish(&self, status: SplitStatus) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+}
+
+/// Allows as many open files as the system lets this process have: each connection is one.
+fn raise_descriptors() -> nix::Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
+}

@@ -1,0 +1,208 @@
+//! The part of the configuration that split mode needs.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use maelstrom_core::PeerKey;
+use maelstrom_core::split::{CarrierKey, Ends};
+use netio::divert::{Diversion, Take};
+
+use crate::config::GatewayConfig;
+
+/// Upper half of the mark of packets that are delivered here, and of the number of their routing table.
+const MARK: u32 = 0x7564_0000;
+
+/// The settings of split mode.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) listen: SocketAddr,
+    pub(super) ports: Vec<u16>,
+    pub(super) buffer: u64,
+    pub(super) congestion: String,
+    wan: String,
+    tun: String,
+    /// Networks of this site.
+    local: Vec<IpNet>,
+    pub(super) sites: Vec<FarSite>,
+}
+
+/// A far site.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FarSite {
+    /// The peer in logs.
+    pub(super) label: String,
+    /// Where it takes carriers, and the address from which it dials.
+    pub(super) carrier: SocketAddr,
+    networks: Vec<IpNet>,
+    keys: Vec<PeerKey>,
+}
+
+impl FarSite {
+    pub(super) fn carrier_keys(&self) -> Vec<CarrierKey> {
+        self.keys.iter().map(CarrierKey::of).collect()
+    }
+
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.contains(&address))
+    }
+
+    /// Whether it has hosts of this version of IP.
+    pub(super) fn has_version(&self, v6: bool) -> bool {
+        self.networks.iter().any(|network| network.addr().is_ipv6() == v6)
+    }
+}
+
+impl Plan {
+    /// `None` if the file asks for no split mode.
+    pub(super) fn of(config: &GatewayConfig) -> Option<Self> {
+        let listen = config.split.listen?;
+        let sites = config.peers.iter().filter_map(|peer| {
+            Some(FarSite {
+                label: peer.label(),
+                carrier: peer.carrier?,
+                networks: peer.networks.clone(),
+                keys: std::iter::once(peer.key.clone()).chain(peer.next_key.clone()).collect(),
+            })
+        });
+        Some(Self {
+            listen,
+            ports: config.split.ports.clone().unwrap_or_default(),
+            buffer: config.split.buffer,
+            congestion: config.split.congestion.clone(),
+            wan: config.gateway.wan.clone(),
+            tun: config.gateway.tun.clone(),
+            local: config.gateway.local_networks(),
+            sites: sites.collect(),
+        })
+    }
+
+    /// Whether only keys differ.
+    pub(super) fn differs_in_keys_only(&self, other: &Self) -> bool {
+        let mut same = self.clone();
+        for (site, other) in same.sites.iter_mut().zip(&other.sites) {
+            site.keys.clone_from(&other.keys);
+        }
+        same == *other
+    }
+
+    /// The WAN interface.
+    pub(super) fn wan(&self) -> &str {
+        &self.wan
+    }
+
+    /// Number of the site whose gateway has this address.
+    pub(super) fn site_of(&self, address: IpAddr) -> Option<usize> {
+        self.sites.iter().position(|site| site.carrier.ip() == address)
+    }
+
+    /// Whether a gateway may open a connection with these ends for the site.
+    pub(super) fn admits(&self, site: usize, ends: &Ends) -> bool {
+        let server = ends.server.ip();
+        self.sites[site].contains(ends.client.ip())
+            && self.local.iter().any(|network| network.contains(&server))
+            && self.sites.iter().all(|site| !site.contains(server))
+    }
+
+    /// Name of the table of nftables. Gateways on one machine have TUN devices with different names.
+    pub(super) fn table(&self) -> String {
+        format!("undrop_split_{}", self.tun)
+    }
+
+    /// The connections to be taken. `ports` are those of the listeners of each site for IPv4 and IPv6.
+    pub(super) fn diversion(&self, ports: &[[u16; 2]]) -> Diversion {
+        let takes = self.sites.iter().zip(ports).flat_map(|(site, ports)| {
+            site.networks.iter().map(|&to| Take {
+                to,
+                ports: self.ports.clone(),
+                listener: ports[usize::from(to.addr().is_ipv6())],
+            })
+        });
+        Diversion {
+            wan: self.wan.clone(),
+            mark: MARK | u32::from(hash16(&self.tun)),
+            from: self.local.clone(),
+            exempt: self.sites.iter().map(|site| site.carrier.ip()).collect(),
+            takes: takes.filter(|take| take.listener > 0).collect(),
+        }
+    }
+}
+
+/// A hash that is the same in each process, so that a start finds what one before it has left.
+fn hash16(text: &str) -> u16 {
+    let hash =
+        text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    (hash >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        let site = |n: u8| FarSite {
+            label: format!("site {n}"),
+            carrier: SocketAddr::from(([10, 81, n, 1], 4701)),
+            networks: vec![
+                format!("10.81.{n}.0/24").parse().unwrap(),
+                format!("fd81:0:0:{n}::/64").parse().unwrap(),
+            ],
+            keys: vec![PeerKey::new([n; 32])],
+        };
+        Plan {
+            listen: SocketAddr::from(([10, 81, 1, 1], 4701)),
+            ports: vec![80],
+            buffer: 64 << 20,
+            congestion: "bbr".to_owned(),
+            wan: "wan0".to_owned(),
+            tun: "undrop0".to_owned(),
+            local: vec!["10.81.1.0/24".parse().unwrap()],
+            sites: vec![site(2), site(3)],
+        }
+    }
+
+    #[test]
+    fn a_peer_may_open_connections_from_its_own_hosts_to_this_site_only() {
+        let ends = |client: &str, server: &str| Ends {
+            client: SocketAddr::new(client.parse().unwrap(), 40_000),
+            server: SocketAddr::new(server.parse().unwrap(), 80),
+        };
+        let plan = plan();
+        assert!(plan.admits(0, &ends("10.81.2.9", "10.81.1.9")));
+        for (client, server) in [
+            ("10.81.3.9", "10.81.1.9"),
+            ("10.81.1.8", "10.81.1.9"),
+            ("10.81.2.9", "10.81.3.9"),
+            ("10.81.2.9", "10.81.2.8"),
+            ("10.81.2.9", "127.0.0.1"),
+            ("10.81.2.9", "192.0.2.1"),
+        ] {
+            assert!(!plan.admits(0, &ends(client, server)), "{client} to {server}");
+        }
+        assert_eq!(plan.site_of("10.81.3.1".parse().unwrap()), Some(1));
+        assert_eq!(plan.site_of("10.81.3.2".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_changed_key_is_told_from_other_changes() {
+        let mut keys = plan();
+        keys.sites[1].keys.push(PeerKey::new([9; 32]));
+        assert!(keys != plan() && keys.differs_in_keys_only(&plan()));
+        let mut ports = keys.clone();
+        ports.ports = vec![81];
+        assert!(!ports.differs_in_keys_only(&plan()));
+        let mut fewer = keys;
+        fewer.sites.pop();
+        assert!(!fewer.differs_in_keys_only(&plan()));
+    }
+
+    #[test]
+    fn each_network_has_the_listener_of_its_site_and_version() {
+        let diversion = plan().diversion(&[[40_001, 40_002], [40_003, 0]]);
+        let listeners: Vec<(String, u16)> =
+            diversion.takes.iter().map(|take| (take.to.to_string(), take.listener)).collect();
+        let expected = [("10.81.2.0/24", 40_001), ("fd81:0:0:2::/64", 40_002), ("10.81.3.0/24", 40_003)];
+        assert_eq!(listeners, expected.map(|(to, listener)| (to.to_owned(), listener)));
+        assert_eq!(diversion.exempt, ["10.81.2.1", "10.81.3.1"].map(|host| host.parse::<IpAddr>().unwrap()));
+        assert_eq!(diversion.mark >> 16, MARK >> 16);
+    }
+}

@@ -1,0 +1,126 @@
+//! Connections that end at this machine although they are addressed to another one: TPROXY by nf_tables, and
+//! a route to this machine for the packets that it marks.
+//!
+//! ```text
+//! table inet NAME {
+//!   chain take0 {
+//!     tcp dport 80 tproxy ip to 127.0.0.1:PORT meta mark set MARK accept
+//!   }
+//!   chain new {
+//!     ip daddr 10.81.2.1 accept
+//!     ip daddr 10.81.2.0/24 jump take0
+//!   }
+//!   chain arriving {
+//!     type filter hook prerouting priority mangle + 2
+//!     meta l4proto tcp socket transparent 1 meta mark set MARK accept
+//!     iifname != WAN tcp flags & (fin | syn | rst | ack) == syn tcp sport >= 1024 ip saddr 10.81.1.0/24 jump new
+//!   }
+//! }
+//! ```
+//!
+//! - Only the first packet of a connection is taken. Connections that are older than the table go on as they
+//!   are.
+//! - If nobody listens at the port, the `tproxy` statement does nothing: the packet is forwarded.
+//! - Packets that arrive by the WAN interface are not taken, so that nothing is taken twice.
+//! - Connections from ports below 1024 are not taken: the far end could not use such a port without a further
+//!   privilege.
+//! - The table belongs to this process, and the kernel removes it with the process (Linux 5.12 or newer). A
+//!   table or route that is left on older kernels does nothing while no transparent socket exists.
+//!
+//! Packets that are taken pass the chains `input` of a firewall in place of `forward`.
+
+mod routing;
+
+use std::io;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::nftables::{Bytes, Chain, Ownership, Table, expressions};
+use routing::LocalRoute;
+
+/// Priority after that of limits on segments.
+const PRIORITY: i32 = -148;
+/// Chain of all packets that arrive.
+const ARRIVING: &str = "arriving";
+/// Chain of first packets of connections.
+const NEW: &str = "new";
+
+/// Connections to be taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diversion {
+    /// Interface by which no connection is taken.
+    pub wan: String,
+    /// Mark of the packets, and number of the routing table.
+    pub mark: u32,
+    /// Networks from which connections are taken.
+    pub from: Vec<IpNet>,
+    /// Addresses to which none is taken.
+    pub exempt: Vec<IpAddr>,
+    /// Destinations, the first that fits counts.
+    pub takes: Vec<Take>,
+}
+
+/// Connections that one listener takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Take {
+    /// Network to which they are addressed.
+    pub to: IpNet,
+    /// Ports to which they are addressed.
+    pub ports: Vec<u16>,
+    /// Port of the listener on the loopback address of the same IP version.
+    pub listener: u16,
+}
+
+/// A diversion in force, in the network namespace of the thread that installed it. Dropping it removes it.
+#[derive(Debug)]
+pub struct Divert {
+    // Dropped first, so that nothing is marked without a route.
+    _table: Table,
+    _route: LocalRoute,
+}
+
+impl Divert {
+    /// Installs the table `name` and the route, in place of what a killed process left.
+    ///
+    /// # Errors
+    /// The kernel's error: `EPERM` without `CAP_NET_ADMIN`; most others mean that the kernel lacks TPROXY for
+    /// nf_tables.
+    ///
+    /// # Panics
+    /// If the name of the interface is too long for one.
+    pub fn install(name: &str, diversion: &Diversion) -> io::Result<Self> {
+        let route = LocalRoute::install(diversion.mark)?;
+        let table = Table::install(name, &chains(diversion), Ownership::Auto)?;
+        Ok(Self { _table: table, _route: route })
+    }
+}
+
+fn chains(diversion: &Diversion) -> Vec<Chain> {
+    let Diversion { wan, mark, from, exempt, takes } = diversion;
+    let keep = || expressions::set_mark(*mark).chain(expressions::accept());
+    let name_of = |index: usize| format!("take{index}");
+    let take = |(index, take): (usize, &Take)| {
+        let rule = |&port: &u16| {
+            let listener = expressions::to_listener(take.to.addr().is_ipv6(), take.listener);
+            expressions::to_port(port).chain(listener).chain(keep())
+        };
+        Chain { name: name_of(index), priority: None, rules: take.ports.iter().map(rule).collect() }
+    };
+    let mut chains: Vec<Chain> = takes.iter().enumerate().map(take).collect();
+    let exempt = exempt.iter().map(|&host| expressions::to(host.into()).chain(expressions::accept()));
+    let taken = takes
+        .iter()
+        .enumerate()
+        .map(|(index, take)| expressions::to(take.to).chain(expressions::jump(&name_of(index))));
+    chains.push(Chain { name: NEW.to_owned(), priority: None, rules: exempt.chain(taken).collect() });
+    let known = expressions::tcp().chain(expressions::of_transparent_socket()).chain(keep());
+    let first = |&network: &IpNet| -> Bytes {
+        let arrived = expressions::not_arrived_by(wan).chain(expressions::first_syn());
+        let arrived = arrived.chain(expressions::from_unprivileged_port());
+        arrived.chain(expressions::from(network)).chain(expressions::jump(NEW))
+    };
+    let rules = std::iter::once(known).chain(from.iter().map(first)).collect();
+    chains.push(Chain { name: ARRIVING.to_owned(), priority: Some(PRIORITY), rules });
+    chains
+}

@@ -1,0 +1,388 @@
+//! TCP connections that end at the gateways and begin again at the far ones.
+
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use loss::LossModel;
+use maelstrom::status::SplitStatus;
+use netlab::privilege;
+use netlab::topology::TwoSites;
+use stage::gateways::{End, GatewayPair, Setting, sites};
+use testkit::{Random, wait_until};
+
+use crate::pair::{PROGRAM, peer, reload};
+
+/// Port of servers that is split.
+const PORT: u16 = 8_080;
+/// Port that is split, where no server listens.
+const CLOSED: u16 = 8_081;
+/// Longest wait for bytes that must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Two sites whose gateways split connections in both directions.
+struct Lab {
+    // Shown before the gateways end.
+    #[expect(dead_code, reason = "it acts as it is dropped")]
+    logs: Logs,
+    // Dropped before its namespaces.
+    pair: GatewayPair,
+    sites: TwoSites,
+}
+
+/// Shows the logs of the gateways if the test fails.
+struct Logs([PathBuf; 2]);
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        for path in self.0.iter().filter(|_| thread::panicking()) {
+            eprintln!("-- {}\n{}", path.display(), fs::read_to_string(path).unwrap_or_default());
+        }
+    }
+}
+
+impl Lab {
+    fn start(test: &str, loss: &str) -> Option<Self> {
+        if !privilege::available_or_skip(test) {
+            return None;
+        }
+        let loss: LossModel = loss.parse().unwrap();
+        let sites = sites(Some(200_000_000), 5_000, &loss, 18).unwrap();
+        let ends = End::of(&sites);
+        let mut pair = GatewayPair::prepare(Path::new(PROGRAM), &ends, &Setting::default()).unwrap();
+        for (side, end) in ends.iter().enumerate() {
+            let text = fs::read_to_string(pair.config(side)).unwrap();
+            fs::write(pair.config(side), with_split(&text, side)).unwrap();
+            pair.launch(side, end.namespace).unwrap();
+        }
+        pair.wait_until_up(PATIENCE).unwrap();
+        let logs = Logs([0, 1].map(|side| pair.config(side).with_extension("log")));
+        let lab = Self { logs, pair, sites };
+        lab.wait_until_splitting(0);
+        lab.wait_until_splitting(1);
+        Some(lab)
+    }
+
+    fn split(&self, side: usize) -> SplitStatus {
+        self.pair.status(side).unwrap().split.unwrap()
+    }
+
+    fn count(&self, side: usize, counter: &str) -> u64 {
+        self.split(side).counters[counter]
+    }
+
+    /// Waits until the counters of both gateways are these. A status is some milliseconds old.
+    fn wait_for_counts(&self, counts: [(&str, u64); 2]) {
+        wait_until(&format!("{counts:?}"), || {
+            counts.iter().enumerate().all(|(side, &(counter, count))| self.count(side, counter) == count)
+        });
+    }
+
+    fn wait_until_splitting(&self, side: usize) {
+        wait_until("connections are split", || {
+            self.split(side).sites.first().is_some_and(|site| site.is_splitting)
+        });
+    }
+
+    fn wait_until_unsplit(&self, side: usize) {
+        wait_until("connections go unsplit", || {
+            self.split(side).sites.iter().all(|site| !site.is_splitting && site.carriers_out == 0)
+        });
+    }
+
+    fn server(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.sites.b.host_v4(0), port)
+    }
+
+    fn serve(&self) -> TcpListener {
+        self.sites.b.hosts[0].run(|| TcpListener::bind(self.server(PORT)).unwrap())
+    }
+
+    fn connect(&self, port: u16) -> TcpStream {
+        let to = self.server(port);
+        let stream = self.sites.a.hosts[0].run(|| TcpStream::connect_timeout(&to, PATIENCE).unwrap());
+        patient(stream)
+    }
+}
+
+/// The file of one side with split mode.
+fn with_split(text: &str, side: usize) -> String {
+    let (near, far) = (side + 1, 2 - side);
+    let local = format!("[gateway]\nlocal_networks = [\"10.81.{near}.0/24\", \"fd81:0:0:{near}::/64\"]");
+    let split = format!(
+        "[split]\nlisten = \"10.81.{near}.1:4701\"\nports = [{PORT}, {CLOSED}]\naccept = \"early\"\n\n\
+         [[peer]]\ncarrier = \"10.81.{far}.1:4701\""
+    );
+    text.replace("[gateway]", &local).replace("[[peer]]", &split)
+}
+
+fn patient(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    let (stream, from) = listener.accept().unwrap();
+    (patient(stream), from)
+}
+
+/// Sends `bytes`, ends the direction, and returns what the other end sends until it ends its direction.
+fn transfer(stream: &TcpStream, bytes: &[u8]) -> Vec<u8> {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = stream;
+            stream.write_all(bytes).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+        });
+        let (mut stream, mut seen) = (stream, Vec::new());
+        stream.read_to_end(&mut seen).unwrap();
+        seen
+    })
+}
+
+/// Moves random bytes both ways through a new connection, and ends it in peace.
+fn converse(lab: &Lab, listener: &TcpListener, bytes: usize, seed: u64) {
+    let mut random = Random(seed);
+    let (question, answer) = (random.bytes(bytes), random.bytes(bytes));
+    thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let (stream, from) = accept(listener);
+            (transfer(&stream, &answer), from)
+        });
+        let client = lab.connect(PORT);
+        let seen = transfer(&client, &question);
+        let (heard, from) = server.join().unwrap();
+        assert!(seen == answer && heard == question, "{} {} bytes", seen.len(), heard.len());
+        assert_eq!(from, client.local_addr().unwrap(), "the server sees the client's own address and port");
+    });
+}
+
+/// Asserts that the other end has reset a connection.
+fn assert_reset(mut stream: &TcpStream) {
+    let mut buffer = [0; 4_096];
+    let error = loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => panic!("expected a reset, saw a peaceful end"),
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_connection_is_carried_between_the_gateways_with_the_addresses_of_its_hosts() {
+    let test = "a_connection_is_carried_between_the_gateways_with_the_addresses_of_its_hosts";
+    let Some(lab) = Lab::start(test, "uniform:0.01") else { return };
+    let listener = lab.serve();
+    for seed in 0..3 {
+        converse(&lab, &listener, 2_000_000, seed);
+    }
+    lab.wait_for_counts([("finished", 3), ("finished", 3)]);
+    assert_eq!([lab.count(0, "taken"), lab.count(1, "taken")], [3, 0]);
+    assert_eq!([lab.count(0, "opened"), lab.count(1, "opened")], [0, 3]);
+    wait_until("no memory is held", || lab.split(0).connections == 0 && lab.split(1).promised_bytes == 0);
+    assert_eq!([0, 1].map(|side| lab.split(side).bytes_from_hosts), [6_000_000; 2]);
+    // The carriers are protected like other packets between the sites.
+    for side in 0..2 {
+        let peer = peer(&lab.pair, side);
+        assert!(peer.egress.source_packets > 500, "{:?}", peer.egress);
+    }
+    wait_until("packets of carriers are recovered", || {
+        converse(&lab, &listener, 1_000_000, 3);
+        (0..2).all(|side| peer(&lab.pair, side).ingress.injected_packets > 0)
+    });
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn refusals_and_resets_reach_the_other_side() {
+    let Some(lab) = Lab::start("refusals_and_resets_reach_the_other_side", "uniform:0") else { return };
+    // Nobody listens there: the client was answered, and is reset.
+    assert_reset(&lab.connect(CLOSED));
+    lab.wait_for_counts([("refused", 1), ("refused_here", 1)]);
+    let listener = lab.serve();
+    for is_client in [true, false] {
+        let mut client = lab.connect(PORT);
+        let (mut server, _) = accept(&listener);
+        client.write_all(b"question").unwrap();
+        server.read_exact(&mut [0; 8]).unwrap();
+        let (resets, sees) = if is_client { (client, server) } else { (server, client) };
+        socket2::SockRef::from(&resets).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(resets);
+        assert_reset(&sees);
+    }
+    lab.wait_for_counts([("reset_here", 1), ("reset_here", 1)]);
+    lab.wait_for_counts([("reset_there", 1), ("reset_there", 1)]);
+    // One direction ends long before the other.
+    let mut client = lab.connect(PORT);
+    let (mut server, _) = accept(&listener);
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.read(&mut [0]).unwrap(), 0);
+    for part in 0..20_u8 {
+        server.write_all(&[part; 1_000]).unwrap();
+        let mut seen = [0; 1_000];
+        client.read_exact(&mut seen).unwrap();
+        assert_eq!(seen, [part; 1_000]);
+    }
+    drop(server);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn when_a_gateway_is_killed_its_connections_are_reset_and_new_ones_flow_unsplit() {
+    let test = "when_a_gateway_is_killed_its_connections_are_reset_and_new_ones_flow_unsplit";
+    let Some(mut lab) = Lab::start(test, "uniform:0") else { return };
+    let listener = lab.serve();
+    for killed in [0, 1] {
+        let client = lab.connect(PORT);
+        let (server, _) = accept(&listener);
+        lab.pair.kill(killed).unwrap();
+        assert_reset(&client);
+        assert_reset(&server);
+        let alive = 1 - killed;
+        lab.wait_until_unsplit(alive);
+        let before = lab.count(alive, "taken") + lab.count(alive, "opened");
+        converse(&lab, &listener, 100_000, 7);
+        // It comes back, and connections are split again. Those that flowed unsplit go on.
+        let mut unsplit = lab.connect(PORT);
+        let (mut unsplit_far, _) = accept(&listener);
+        let end = [&lab.sites.a.gateway, &lab.sites.b.gateway][killed];
+        lab.pair.launch(killed, end).unwrap();
+        wait_until("the gateway answers", || {
+            lab.pair.status(killed).is_ok_and(|status| status.split.is_some())
+        });
+        lab.wait_until_splitting(0);
+        lab.wait_until_splitting(1);
+        converse(&lab, &listener, 100_000, 8);
+        wait_until("the last one alone was split", || {
+            lab.count(alive, "taken") + lab.count(alive, "opened") == before + 1
+        });
+        unsplit.write_all(b"question").unwrap();
+        unsplit_far.read_exact(&mut [0; 8]).unwrap();
+    }
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn a_client_that_reads_nothing_holds_up_its_server_and_nobody_else() {
+    let test = "a_client_that_reads_nothing_holds_up_its_server_and_nobody_else";
+    let Some(lab) = Lab::start(test, "uniform:0") else { return };
+    let listener = lab.serve();
+    let slow = lab.connect(PORT);
+    let (server, _) = accept(&listener);
+    server.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    let mut fill = || {
+        while let Ok(bytes) = (&server).write(&[7; 65_536]) {
+            sent += bytes;
+        }
+        sent
+    };
+    // The server sends until nothing takes its bytes any more.
+    let mut last = (0, 0);
+    wait_until("the server must wait", || {
+        let now = fill();
+        last = if now == last.0 { (now, last.1 + 1) } else { (now, 0) };
+        last.1 > 50
+    });
+    let held = lab.split(0).waiting_bytes;
+    assert!(
+        held > 0 && held <= lab.split(0).promised_bytes && held < lab.split(0).buffer_bytes / 4,
+        "{held}"
+    );
+    converse(&lab, &listener, 3_000_000, 9);
+    // It reads at last, and nothing is missing.
+    server.set_nonblocking(false).unwrap();
+    server.shutdown(Shutdown::Write).unwrap();
+    let mut seen = Vec::new();
+    (&slow).read_to_end(&mut seen).unwrap();
+    assert!(seen.len() == sent && seen.iter().all(|&byte| byte == 7), "{} of {sent}", seen.len());
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn whoever_has_no_key_gets_nothing_from_the_port_of_carriers() {
+    let test = "whoever_has_no_key_gets_nothing_from_the_port_of_carriers";
+    let Some(lab) = Lab::start(test, "uniform:0") else { return };
+    let port: SocketAddr = "10.81.1.1:4701".parse().unwrap();
+    // A host is closed at once; the far gateway's address gets a challenge, but no further without the key.
+    let stranger = lab.sites.a.hosts[0].run(|| TcpStream::connect_timeout(&port, PATIENCE).unwrap());
+    let ended = patient(stranger).read(&mut [0; 1]);
+    assert!(ended.is_err() || ended.is_ok_and(|bytes| bytes == 0));
+    for words in
+        [&b"GET / HTTP/1.0\r\n\r\n                                    "[..], b"undropsplit\x01", &[0; 4_000]]
+    {
+        let liar = lab.sites.b.gateway.run(|| {
+            let from: SocketAddr = "10.81.2.1:0".parse().unwrap();
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.bind(&from.into()).unwrap();
+            socket.connect(&port.into()).unwrap();
+            patient(TcpStream::from(socket))
+        });
+        let _ = (&liar).write_all(words);
+        let mut seen = Vec::new();
+        let _ = (&liar).read_to_end(&mut seen);
+        assert!(seen.len() <= 108, "{} bytes", seen.len());
+    }
+    assert!(lab.count(0, "strangers") >= 1);
+    let listener = lab.serve();
+    converse(&lab, &listener, 100_000, 10);
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn hundreds_of_connections_at_once_lose_nothing() {
+    let Some(lab) = Lab::start("hundreds_of_connections_at_once_lose_nothing", "uniform:0.005") else {
+        return;
+    };
+    let listener = lab.serve();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..300 {
+                let (stream, _) = accept(&listener);
+                // An echo, on its own thread.
+                scope.spawn(move || {
+                    let mut seen = Vec::new();
+                    (&stream).read_to_end(&mut seen).unwrap();
+                    (&stream).write_all(&seen).unwrap();
+                });
+            }
+        });
+        for seed in 0..300 {
+            let lab = &lab;
+            scope.spawn(move || {
+                let bytes = Random(seed).bytes(5_000 + 100 * seed as usize);
+                assert!(transfer(&lab.connect(PORT), &bytes) == bytes, "connection {seed}");
+            });
+        }
+    });
+    lab.wait_for_counts([("finished", 300), ("finished", 300)]);
+    assert_eq!([lab.count(0, "taken"), lab.count(1, "opened")], [300, 300]);
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn a_reload_of_other_settings_keeps_connections_and_one_without_split_mode_ends_them() {
+    let test = "a_reload_of_other_settings_keeps_connections_and_one_without_split_mode_ends_them";
+    let Some(mut lab) = Lab::start(test, "uniform:0") else { return };
+    let listener = lab.serve();
+    let mut client = lab.connect(PORT);
+    let (mut server, _) = accept(&listener);
+    reload(&mut lab.pair, 0, |text| text.replace("max_delay_ms = 20", "max_delay_ms = 30"));
+    client.write_all(b"question").unwrap();
+    server.read_exact(&mut [0; 8]).unwrap();
+    reload(&mut lab.pair, 0, |text| {
+        text.replace("listen = \"10.81.1.1:4701\"\n", "").replace("ports", "#").replace("accept", "#")
+    });
+    assert_reset(&client);
+    assert_reset(&server);
+    assert_eq!(lab.pair.status(0).unwrap().split, None);
+    converse(&lab, &listener, 100_000, 11);
+    lab.pair.stop().unwrap();
+}
