@@ -109,9 +109,9 @@ impl Lab {
         Ok(Self { a, r, b, wire: Some(Wire::lay(out, back, end, offloads)) })
     }
 
-    /// Waits until the wire is idle and returns what passed over it.
+    /// Waits until the wire is idle and returns what passed over it. What the devices dropped before the wire
+    /// is for the caller to see.
     pub(crate) fn finish(&mut self) -> Recording {
-        assert_eq!(self.r.transmit_drops("tun0").unwrap(), 0, "the wire was too slow");
         self.wire.take().expect("finished once").finish()
     }
 }
