@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 use maelstrom_core::afford::{Affordable, Work, product_ns};
+use maelstrom_core::controller::PRODUCTS;
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::share::{Controller, Load, Share};
 use netio::tap::WAKE_US;
@@ -32,6 +33,8 @@ const OWN_MUCH: f64 = 0.02;
 const RARE_WAKE_US: u32 = 500;
 /// Time for which captures may wait.
 const BEHIND_US: u64 = 50_000;
+/// Number of measurements in a row in which windows may become shorter while all flows keep their protection.
+const PATIENCE: u32 = 2;
 /// Minimum interval between lines in the log.
 const LOG_US: u64 = 10_000_000;
 
@@ -39,6 +42,9 @@ const LOG_US: u64 = 10_000_000;
 pub(crate) struct Overload {
     controller: Controller,
     affordable: Affordable,
+    /// Products for each packet, and the number of measurements in a row that have lowered it.
+    products: u16,
+    falls: u32,
     stat: Option<File>,
     processors: f64,
     next_us: u64,
@@ -74,6 +80,8 @@ impl Overload {
         Self {
             controller: Controller::default(),
             affordable: Affordable::new(product_ns(clock_ns)),
+            products: PRODUCTS,
+            falls: 0,
             stat,
             processors,
             next_us: 0,
@@ -88,6 +96,19 @@ impl Overload {
     /// Forgets the settings of a tap that was replaced.
     pub(crate) fn on_new_tap(&mut self) {
         (self.tap, self.is_saving) = ([Share::ALL; 2], false);
+    }
+
+    /// Decides about windows and share: products for each packet, and the flows that are protected.
+    ///
+    /// Windows become shorter first, and the next measurements show whether that suffices. A slow start that
+    /// fills a link within a second would else cost its flow the protection for several seconds.
+    fn decide(&mut self, now_us: u64, load: &Load, work: &Work) -> (u16, Share) {
+        let products = self.affordable.update(now_us, work);
+        self.falls = if products < self.products { self.falls + 1 } else { 0 };
+        self.products = products;
+        let waits = (1..=PATIENCE).contains(&self.falls);
+        let share = if waits { self.controller.share() } else { self.controller.update(now_us, load) };
+        (products, share)
     }
 
     /// Decides whether the tap wakes the gateway rarely, which saves time and delays repairs; returns a
@@ -179,9 +200,8 @@ impl Passive {
             if let (Some(wake_us), Some(tap)) = (self.overload.save(&load), self.ports.tap.as_mut()) {
                 tap.set_wake_us(wake_us);
             }
-            let products = self.overload.affordable.update(now_us, &work);
+            let (products, share) = self.overload.decide(now_us, &load, &work);
             self.engine.gateway.set_products(products);
-            let share = self.overload.controller.update(now_us, &load);
             self.engine.gateway.set_share(now_us, share);
             self.overload.log(now_us, share);
         }
@@ -251,6 +271,33 @@ mod tests {
         assert_eq!(overload.save(&load(0.1, 0.0)), Some(RARE_WAKE_US));
         assert_eq!(overload.save(&load(0.01, 0.1)), None);
         assert_eq!(overload.save(&load(0.01, 0.3)), Some(WAKE_US));
+    }
+
+    #[test]
+    fn windows_become_shorter_before_flows_lose_their_protection() {
+        let behind = Load { is_behind: true, own: 0.4, idle: 0.0, offered_per_s: 80_000.0 };
+        let work = |products_per_s| Work {
+            own: 0.8,
+            idle: 0.0,
+            is_behind: true,
+            packets_per_s: 80_000.0,
+            products_per_s,
+        };
+        let mut overload = Overload::new();
+        overload.affordable = Affordable::new(25.0);
+        // Encoding takes four tenths of a processor, and may take half of that from here on.
+        let (first, share) = overload.decide(250_000, &behind, &work(16e6));
+        assert!(first < PRODUCTS && share == Share::ALL, "{first} {share:?}");
+        let (second, share) = overload.decide(500_000, &behind, &work(10e6));
+        assert!(second < first && share == Share::ALL, "{second} {share:?}");
+        let (_, share) = overload.decide(750_000, &behind, &work(8e6));
+        assert!(share < Share::ALL, "it did not suffice");
+        // Where windows are not what takes the time, flows lose their protection at once.
+        let mut overload = Overload::new();
+        overload.affordable = Affordable::new(25.0);
+        overload.decide(250_000, &behind, &work(16e6));
+        let (_, share) = overload.decide(500_000, &behind, &work(16e6));
+        assert!(share < Share::ALL);
     }
 
     #[test]

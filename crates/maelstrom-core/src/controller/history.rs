@@ -2,6 +2,7 @@
 
 use std::array;
 
+use super::useless::MOMENT_US;
 use crate::forecast::{CANDIDATES, Forecast, Tail};
 use crate::wire::{BURST_BUCKETS, LossReport};
 
@@ -143,6 +144,15 @@ impl<const N: usize> Horizon<N> {
         self.present = present;
     }
 
+    /// Sums over the present slot and those just before it.
+    fn newest(&self, slots: u64) -> Counts {
+        let mut sum = Counts::default();
+        for slot in self.present.saturating_sub(slots - 1)..=self.present {
+            sum.add(&self.slots[(slot % N as u64) as usize]);
+        }
+        sum
+    }
+
     fn sum(&self, counts: impl Fn(&Counts) -> bool) -> Counts {
         let mut sum = Counts::default();
         self.slots
@@ -200,6 +210,24 @@ impl History {
         self.slow.sum(|second| is_like(second) && 2 * second.failed(highest) <= second.lost)
     }
 
+    /// Counts of the last [`MOMENT_US`].
+    pub(super) fn latest(&self) -> Counts {
+        self.fast.newest(MOMENT_US / FAST_SLOT_US)
+    }
+
+    /// Whether traffic is so slow at present that candidates give losses up after `span` packets, and the
+    /// last minute had hardly any traffic like it, but faster one.
+    pub(super) fn is_slower(&self, span: u64) -> bool {
+        let alike = |second: &Counts| second.span > 0 && 2 * second.span <= 3 * span;
+        let (mut packets, mut seconds) = (0_u64, 0);
+        for second in self.slow.slots.iter().filter(|second| alike(second)) {
+            packets = packets.saturating_add(second.packets);
+            seconds += 1;
+        }
+        let has_faster = self.slow.slots.iter().any(|second| 2 * second.span > 3 * span);
+        has_faster && packets < YOUNG_PACKETS && seconds <= YOUNG_S
+    }
+
     /// Begins to count the packets that show rare batches: traffic has become far faster.
     pub(super) fn begin(&mut self) {
         (self.packets, self.seconds, self.last_second) = (0, 0, None);
@@ -254,6 +282,32 @@ mod tests {
             [30, 400, 510, 700].map(|span| history.slow(0, span).packets),
             [1_111, 1_001, 1_001, 1_000]
         );
+    }
+
+    #[test]
+    fn traffic_is_slower_until_some_seconds_were_as_slow() {
+        let mut history = History::new();
+        let second = |span, packets| Counts { span, ..counts(packets, 0, 0, 0) };
+        for at in 0..3 {
+            history.add(at * 1_000_000, &second(512, 50_000));
+        }
+        assert!(!history.is_slower(512) && !history.is_slower(400) && history.is_slower(300));
+        for at in 3..7 {
+            assert!(history.is_slower(100), "{at}");
+            history.add(at * 1_000_000, &second(100, 1_000));
+        }
+        assert!(!history.is_slower(100) && history.is_slower(60));
+        history.add(7_000_000, &second(60, 200_000));
+        assert!(!history.is_slower(60), "many packets show it sooner");
+    }
+
+    #[test]
+    fn the_latest_slots_are_summed() {
+        let mut history = History::new();
+        for at in 0..8 {
+            history.add(at * 100_000, &counts(1 << at, 0, 0, 0));
+        }
+        assert_eq!(history.latest().packets, (1 << 5) + (1 << 6) + (1 << 7));
     }
 
     #[test]

@@ -308,10 +308,16 @@ impl Controller {
         let (fast, slow) = (self.history.fast(), self.history.slow(range.cap, spans[0]));
         self.useless.on_settled(now_us, fast.settled, delay_us, self.may_rest(&fast, range));
         self.useless.on_repair_loss(now_us, situation.repair_loss, delay_us);
+        if !self.is_standing {
+            let latest = self.history.latest();
+            self.useless.on_losses_of_link(now_us, latest.lost, latest.loss(), delay_us);
+        }
         let is_young = self.history.is_young();
+        // Counts of faster traffic, whose packets could wait for more repairs, promise too much.
+        let is_estimated = is_young || self.history.is_slower(spans[0]);
         let estimate = self.last.0.fit.estimate();
         let evidence = Evidence {
-            bursts: self.worse(&slow).filter(|_| fast.lost > 0).or(estimate.filter(|_| is_young)),
+            bursts: self.worse(&slow).filter(|_| fast.lost > 0).or(estimate.filter(|_| is_estimated)),
             is_vague: is_young && slow.lost > 0 && estimate.is_none(),
             fast,
             slow,

@@ -15,6 +15,7 @@ struct Link {
     is_congested: bool,
     /// Whether losses are left to the senders.
     is_left: bool,
+    is_standing: bool,
 }
 
 impl Link {
@@ -35,6 +36,7 @@ impl Link {
             situation,
             is_congested: false,
             is_left: false,
+            is_standing: false,
         }
     }
 
@@ -70,8 +72,8 @@ impl Link {
             burst: self.runs.longest() as u16,
             tails: self.windows.tails(),
         };
-        let is_congested = self.is_congested;
-        let report = Report { loss: self.loss, forecast, is_congested, ..Report::default() };
+        let (is_congested, is_standing) = (self.is_congested, self.is_standing);
+        let report = Report { loss: self.loss, forecast, is_congested, is_standing, ..Report::default() };
         self.controller.on_report(self.now_us, &report, self.situation);
         self.windows.set_spans(self.controller.plan().spans(self.situation.per_second));
         *self.controller.decision()
@@ -325,4 +327,33 @@ fn reports_in_disorder_change_nothing_and_counts_that_begin_again_are_accepted()
     assert_eq!(tell(4, 10_009, 9), 200.0 / 30_000.0);
     controller.restart();
     assert_eq!(RUNS, 32);
+}
+
+#[test]
+fn traffic_that_becomes_far_slower_gets_the_rate_that_its_few_packets_need() {
+    let mut link = Link::new(Targets::default());
+    let fast = link.seconds(20, 1_000, 10, 10);
+    assert!(fast.rate < rate("1/4"), "{fast}");
+    // A quarter of the round trip holds 30 packets: a burst of 10 needs as many repairs among them.
+    link.situation.per_second = 500;
+    link.controller.decide(link.now_us, link.situation);
+    let slow = *link.controller.decision();
+    assert!(slow.rate >= rate("3/8"), "{slow}");
+    link.situation.per_second = PACE;
+    link.controller.decide(link.now_us, link.situation);
+    assert_eq!(link.controller.decision().rate, fast.rate);
+}
+
+#[test]
+fn a_rest_ends_when_the_link_loses_packets_and_no_queue_stands_full() {
+    for is_standing in [false, true] {
+        let mut link = Link::new(Targets::default());
+        link.seconds(10, 20, 1, 10);
+        // A queue that overflows for a moment.
+        link.seconds(1, 2, 1, 0);
+        assert_eq!(link.controller.decision().limit, Limit::Useless);
+        link.is_standing = is_standing;
+        let later = link.seconds(2, 20, 1, 10);
+        assert_eq!(later.limit == Limit::Useless, is_standing, "{later}");
+    }
 }

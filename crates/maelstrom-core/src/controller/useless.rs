@@ -16,6 +16,10 @@ const CALM_MAX: f64 = 0.003;
 const REST_US: [u64; 2] = [10_000_000, 60_000_000];
 /// Time with little loss after which the first rest applies again.
 const CALM_US: u64 = 5_000_000;
+/// Time over which losses during a rest are counted.
+pub(super) const MOMENT_US: u64 = 300_000;
+/// Repairs help if they leave at most one in this many losses.
+const NEARLY_ALL: u64 = 10;
 /// Smallest number of losses that shows anything.
 const LOSSES_MIN: u64 = 16;
 /// Smallest number of runs of losses.
@@ -35,6 +39,12 @@ pub(super) fn are_useless(settled: &Settled) -> bool {
 /// Watches whether repairs help.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Useless {
+    /// Time at which the present rest, or the last one, began.
+    begun_us: u64,
+    /// Share of lost packets below which a rest may end early; 0 if it must not.
+    passed_below: f64,
+    /// Time since which repairs have recovered nearly all losses.
+    helpful_since_us: Option<u64>,
     /// Time from which settled packets were sent at the present rate or a higher one.
     judged_from_us: u64,
     until_us: u64,
@@ -48,6 +58,9 @@ pub(super) struct Useless {
 impl Useless {
     pub(super) fn new() -> Self {
         Self {
+            begun_us: 0,
+            passed_below: 0.0,
+            helpful_since_us: None,
             judged_from_us: 0,
             until_us: 0,
             rest_us: REST_US[0],
@@ -71,11 +84,24 @@ impl Useless {
         } else if *self.calm_since_us.get_or_insert(now_us) + CALM_US <= now_us {
             self.rest_us = REST_US[0];
         }
+        if settled.lost >= LOSSES_MIN {
+            if settled.residual > settled.lost / NEARLY_ALL {
+                self.helpful_since_us = None;
+            } else if *self.helpful_since_us.get_or_insert(now_us) + CALM_US <= now_us {
+                self.rest_us = REST_US[0];
+            }
+        }
+        if self.passed_below > 0.0 && now_us < self.begun_us + SPAN_US {
+            // The worst of these losses are settled later.
+            self.passed_below = self.passed_below.max(loss / 2.0);
+        }
         if !may_rest || now_us < self.judged_from_us || self.is_resting(now_us) {
             return;
         }
         if are_useless(&settled) {
+            let is_first = self.rest_us == REST_US[0];
             self.rest(now_us, delay_us);
+            self.passed_below = if is_first { loss / 2.0 } else { 0.0 };
         }
     }
 
@@ -91,7 +117,23 @@ impl Useless {
         }
     }
 
+    /// Takes the losses of the last [`MOMENT_US`], while no queue stands full; ends a rest if the link loses
+    /// packets, but far fewer than when the rest began.
+    ///
+    /// A slow start that overfills a queue for a moment leaves most losses of a second to TCP, and then a link
+    /// that loses packets needs its repairs again. If they turn out to be useless once more, the next rest is
+    /// not ended.
+    pub(super) fn on_losses_of_link(&mut self, now_us: u64, lost: u64, loss: f64, delay_us: u64) {
+        let is_news = now_us >= self.begun_us + MOMENT_US + delay_us;
+        let is_lossy = lost >= LOSSES_MIN && loss > LOSS_MIN && loss < self.passed_below;
+        if is_news && is_lossy && self.is_resting(now_us) {
+            self.end_rest(now_us, delay_us);
+        }
+    }
+
     fn rest(&mut self, now_us: u64, delay_us: u64) {
+        (self.begun_us, self.passed_below) = (now_us, 0.0);
+        self.helpful_since_us = None;
         self.until_us = now_us + self.rest_us;
         self.rest_us = (2 * self.rest_us).min(REST_US[1]);
         // Packets that are sent during the rest do not count.
@@ -164,6 +206,34 @@ mod tests {
         assert!(!useless.is_resting(2 * SECOND - 1));
         useless.on_settled(2 * SECOND, settled(1_000, 50, 50), 0, true);
         assert!(useless.is_resting(2 * SECOND));
+    }
+
+    #[test]
+    fn losses_of_the_link_end_the_first_rest_alone_until_repairs_have_helped() {
+        const DELAY: u64 = SECOND / 4;
+        let mut useless = Useless::new();
+        let mut rest_and_lose = |from_us: u64| {
+            useless.on_settled(from_us, settled(1_000, 500, 450), DELAY, true);
+            assert!(useless.is_resting(from_us));
+            useless.on_losses_of_link(from_us + SECOND, 15, 0.05, DELAY);
+            assert!(useless.is_resting(from_us + SECOND), "too few");
+            useless.on_losses_of_link(from_us + MOMENT_US + DELAY - 1, 50, 0.05, DELAY);
+            assert!(useless.is_resting(from_us + SECOND / 2), "of before the rest");
+            useless.on_losses_of_link(from_us + MOMENT_US + DELAY, 50, 0.05, DELAY);
+            let is_over = !useless.is_resting(from_us + SECOND);
+            // Repairs help from then on, or do not.
+            for tenth in 0..60 {
+                useless.on_settled(from_us + 30 * SECOND + tenth * SECOND / 10, settled(1_000, 50, 3), 0, false);
+            }
+            is_over
+        };
+        assert!(rest_and_lose(0) && rest_and_lose(100 * SECOND));
+        let mut useless = Useless::new();
+        for (from_us, is_over) in [(0, true), (3 * SECOND, false)] {
+            useless.on_settled(from_us, settled(1_000, 500, 450), DELAY, true);
+            useless.on_losses_of_link(from_us + SECOND, 50, 0.05, DELAY);
+            assert_eq!(!useless.is_resting(from_us + SECOND), is_over);
+        }
     }
 
     #[test]

@@ -336,9 +336,11 @@ fn costs(packets: [u64; 2], used_s: [f64; 2], seconds: f64) -> Figures {
     ])
 }
 
-/// Returns the counters that are not 0 and whose names tell of requests, answers, flushes or choices.
+/// Returns the counters that are not 0 and whose names tell of requests, answers, choices, pauses, or losses
+/// that stayed.
 fn special_counters(statuses: &[Status; 2]) -> String {
-    const WORDS: [&str; 7] = ["request", "answer", "flush", "rung", "rate", "why", "choice"];
+    const WORDS: [&str; 9] =
+        ["request", "answer", "rate", "choice", "pauses", "left", "withheld", "uninjected", "blind"];
     let mut found = Vec::new();
     for (side, status) in ["a", "b"].iter().zip(statuses) {
         let document = serde_json::to_value(status).unwrap_or_default();
