@@ -289,8 +289,11 @@ After.
     #[test]
     fn the_published_tables_are_those_of_their_files() {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
-        let page = fs::read_to_string(docs.join("bench.md")).unwrap();
-        assert!(page.contains(MARK) && page.lines().count() <= LINES_MAX);
-        assert_eq!(render(&page, &docs.join("bench")).unwrap(), page, "run `undrop-lab bench page`");
+        for name in ["bench.md", "links.md"] {
+            let page = fs::read_to_string(docs.join(name)).unwrap();
+            assert!(page.contains(MARK) && page.lines().count() <= LINES_MAX, "{name}");
+            let new = render(&page, &docs.join("bench")).unwrap();
+            assert_eq!(new, page, "run `undrop-lab bench page --page docs/{name}`");
+        }
     }
 }

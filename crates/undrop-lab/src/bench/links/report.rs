@@ -27,7 +27,8 @@ pub(super) fn markdown(summary: &Summary<'_>) -> String {
     text
 }
 
-/// Returns the tables of a group, with at most twelve rows each; empty if none of its cells has runs.
+/// Returns the tables of a group, with at most twelve rows each; empty if none of its cells has runs. Columns
+/// of variants without any run are left out.
 pub(super) fn group_markdown(summary: &Summary<'_>, group: &Group) -> String {
     let has_runs = |cell: &&Cell| {
         let variants = group.columns.iter().map(|(variant, _)| variant);
@@ -36,9 +37,13 @@ pub(super) fn group_markdown(summary: &Summary<'_>, group: &Group) -> String {
             .any(|variant| summary.runs(&cell.id, variant).is_some_and(|runs| runs.counted > 0))
     };
     let cells: Vec<&Cell> = group.cells.iter().filter(has_runs).collect();
+    let is_measured = |(variant, _): &&(String, Figure)| {
+        cells.iter().any(|cell| summary.runs(&cell.id, variant).is_some_and(|runs| runs.counted > 0))
+    };
+    let columns: Vec<&(String, Figure)> = group.columns.iter().filter(is_measured).collect();
     let mut tables = Vec::new();
     for part in parts(&cells) {
-        let mut rows = vec![heading(summary, group)];
+        let mut rows = vec![heading(summary, group, &columns)];
         rows.push(
             rows[0]
                 .iter()
@@ -46,7 +51,7 @@ pub(super) fn group_markdown(summary: &Summary<'_>, group: &Group) -> String {
                 .map(|(at, _)| if at == 0 { "---" } else { "--:" }.to_owned())
                 .collect(),
         );
-        rows.extend(part.iter().map(|cell| row(summary, group, cell)));
+        rows.extend(part.iter().map(|cell| row(summary, group, &columns, cell)));
         let lines = rows.iter().map(|row| format!("| {} |\n", row.join(" | ")));
         tables.push(lines.collect::<String>());
     }
@@ -62,9 +67,9 @@ fn parts<'c>(cells: &[&'c Cell]) -> Vec<Vec<&'c Cell>> {
     by_link.flat_map(|part| part.chunks(ROWS_MAX)).map(<[&Cell]>::to_vec).collect()
 }
 
-fn heading(summary: &Summary<'_>, group: &Group) -> Vec<String> {
+fn heading(summary: &Summary<'_>, group: &Group, columns: &[&(String, Figure)]) -> Vec<String> {
     let mut heading = vec![String::new()];
-    for (variant, figure) in &group.columns {
+    for (variant, figure) in columns {
         let title = match summary.table.variants.get(variant) {
             Some(variant) => &variant.title,
             None => "without gateways",
@@ -77,9 +82,9 @@ fn heading(summary: &Summary<'_>, group: &Group) -> Vec<String> {
     heading
 }
 
-fn row(summary: &Summary<'_>, group: &Group, cell: &Cell) -> Vec<String> {
+fn row(summary: &Summary<'_>, group: &Group, columns: &[&(String, Figure)], cell: &Cell) -> Vec<String> {
     let mut row = vec![label(group, cell)];
-    for (variant, figure) in &group.columns {
+    for (variant, figure) in columns {
         row.push(value(summary.runs(&cell.id, variant), *figure));
     }
     if !group.targets.is_empty() {
