@@ -127,6 +127,7 @@ impl Pair {
                 key: PeerKey::new([5; 32]),
                 next_key: None,
                 trusts_path: false,
+                is_tunnel: false,
             }],
         };
         let a = Gateway::new(config(1), [1; 32]).expect("a valid configuration");

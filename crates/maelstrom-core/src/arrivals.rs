@@ -4,6 +4,8 @@
 //! egress' stream. Each arrival serves one place, so packets that are equal in every byte are told apart by
 //! their number alone.
 
+mod numbered;
+
 use fec::{SymbolHandle, SymbolRing};
 use hashbrown::HashTable;
 
@@ -15,6 +17,7 @@ use crate::same_name::SameName;
 use crate::symbol::{Symbol, fields_of, set_fields};
 use crate::wire::Entry;
 use foundation::Seq;
+pub(crate) use numbered::Placed;
 
 /// An arrival that a place is bound to.
 struct Taken {

@@ -69,6 +69,8 @@ fn lowest(packet: usize, mtu: usize, overhead: impl Fn(RepairRate) -> usize) -> 
 #[derive(Debug)]
 pub(crate) struct Floor {
     ipv6: bool,
+    /// Whether repairs name packets at all.
+    is_naming: bool,
     /// Whether repairs name all their packets.
     is_alone: bool,
     mtu: usize,
@@ -85,7 +87,13 @@ impl Floor {
     /// Begins without packets. Repairs travel in packets of up to `mtu` bytes.
     pub(crate) fn new(mtu: usize, ipv6: bool) -> Self {
         let counted_max = counted_max(mtu, ipv6);
-        Self { ipv6, is_alone: false, mtu, counted_max, longest: [0; 2], until_us: 0, rate: LADDER[0] }
+        let (is_naming, rate) = (true, LADDER[0]);
+        Self { ipv6, is_naming, is_alone: false, mtu, counted_max, longest: [0; 2], until_us: 0, rate }
+    }
+
+    /// Counts no names in repairs, if packets carry their positions.
+    pub(crate) fn numbered(self, is_numbered: bool) -> Self {
+        Self { is_naming: !is_numbered, ..self }
     }
 
     /// The lowest rate whose repairs fit.
@@ -131,7 +139,8 @@ impl Floor {
         let rate = lowest(longest, self.mtu, |rate| {
             // Such a repair names each packet since the one before it, of which others may name a part.
             let lone = if self.is_alone { names::stride(rate) } else { 0 };
-            repair_overhead(Scheme::Sliding, names::per_repair(rate).max(lone), self.ipv6)
+            let names = if self.is_naming { names::per_repair(rate).max(lone) } else { 0 };
+            repair_overhead(Scheme::Sliding, names, self.ipv6)
         });
         let rate = rate.unwrap_or(FLOOR_MAX);
         let is_new = rate != self.rate;

@@ -33,6 +33,8 @@ pub enum Trouble {
     UnusableAddress(SocketAddr),
     /// The peer speaks another version of the protocol.
     OtherVersion,
+    /// The peer's configuration states another mode for this pair.
+    OtherMode,
     /// Datagrams of the peer arrive, but it receives none of ours.
     Unheard,
 }
@@ -61,6 +63,7 @@ impl Trouble {
                 "list smaller networks that do not contain the address, or give the peer an address outside of them; \
                  it must not be that of this gateway either"
             }
+            Self::OtherMode => "set the same `mode` for this pair in both files: `passive` or `tunnel`",
             Self::OtherVersion => "run the same version of undrop at both ends",
             Self::NoAddress => {
                 "check the name in `address`, and that this machine finds it, for example with `getent hosts NAME`"
@@ -88,6 +91,7 @@ impl fmt::Display for Trouble {
                 )
             }
             Self::NoAddress => f.write_str("the address of the peer is not known"),
+            Self::OtherMode => f.write_str("the peer's file states another mode for this pair"),
             Self::OtherVersion => f.write_str("the peer speaks another version of the protocol"),
             Self::Unheard => f.write_str("the peer receives no datagram of ours"),
         }
@@ -116,6 +120,7 @@ pub(crate) struct Channel {
     /// Time since which Hellos under one of two keys of the peer have failed, and none has opened.
     unmatched_us: Option<u64>,
     other_version_us: Option<u64>,
+    other_mode_us: Option<u64>,
     other_address: Option<(u64, SocketAddr)>,
     unusable_address: Option<(u64, SocketAddr)>,
     /// Longest sealed datagram since the last report, and in the interval before it.
@@ -141,6 +146,7 @@ impl Channel {
             wrong_key_us: None,
             unmatched_us: None,
             other_version_us: None,
+            other_mode_us: None,
             other_address: None,
             unusable_address: None,
             longest: [0; 2],
@@ -204,6 +210,7 @@ impl Channel {
                 self.wrong_key_us = Some(now_us);
                 self.wrong_key += 1;
             }
+            Err(Rejected::OtherMode) => self.other_mode_us = Some(now_us),
             Err(Rejected::Replayed | Rejected::Malformed | Rejected::OtherKey) => {}
             _ => (self.hello_us, self.unmatched_us) = (Some(now_us), None),
         }
@@ -261,6 +268,9 @@ impl Channel {
         let within = |at_us: Option<u64>, us: u64| at_us.is_some_and(|at_us| self.now_us <= at_us + us);
         if self.now_us < since_us + GRACE_US {
             return None;
+        }
+        if within(self.other_mode_us, EVIDENCE_US) {
+            return Some(Trouble::OtherMode);
         }
         // Silence that is excused is no datagram.
         let heard_us = self.heard_us.filter(|_| !self.is_excused);

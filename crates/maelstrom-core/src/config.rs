@@ -10,6 +10,7 @@ use crate::class::{CLASSES_MAX, Class};
 use crate::congestion::OnCongestion;
 use crate::controller::Targets;
 use crate::dscp::{DSCP_MAX, RepairDscp};
+use crate::ingress::Road;
 use crate::key::PeerKey;
 use crate::schedule::Schedule;
 use crate::symbol::SYMBOL_HEADER;
@@ -76,6 +77,8 @@ pub struct PeerConfig {
     /// Whether the operator vouches that all packets from there take the path of the repairs, so that every
     /// missing packet is recovered without further proof.
     pub trusts_path: bool,
+    /// Whether packets travel to the peer inside datagrams of ours (a tunnel), and not beside them.
+    pub is_tunnel: bool,
 }
 
 /// Configuration of a gateway.
@@ -196,8 +199,17 @@ impl PeerConfig {
     /// Whether nothing differs but the keys and the address, which may change in a session. No two peers have
     /// the same networks.
     pub(crate) fn is_same_site(&self, other: &Self) -> bool {
-        let Self { address: _, whereabouts: _, networks, key: _, next_key: _, trusts_path } = self;
-        (networks, trusts_path) == (&other.networks, &other.trusts_path)
+        let Self { address: _, whereabouts: _, networks, key: _, next_key: _, trusts_path, is_tunnel } = self;
+        (networks, trusts_path, is_tunnel) == (&other.networks, &other.trusts_path, &other.is_tunnel)
+    }
+
+    /// How packets of its site arrive here.
+    pub(crate) fn road(&self) -> Road {
+        match (self.is_tunnel, self.trusts_path) {
+            (true, _) => Road::Tunnel,
+            (false, true) => Road::Trusted,
+            (false, false) => Road::Checked,
+        }
     }
 
     /// Whether the address is known.

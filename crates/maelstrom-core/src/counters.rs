@@ -19,6 +19,8 @@ reasons! {
         NotLocal = "source outside local_networks",
         /// Its destination belongs to no peer.
         NoPeer = "destination of no peer",
+        /// Its peer is reached by a tunnel, and it does not leave by that.
+        BesideTunnel = "not by the tunnel",
         /// It is itself a datagram of the repair channel.
         RepairChannel = "repair channel",
         /// The peer is down.
@@ -57,6 +59,8 @@ reasons! {
         Forged = "forged",
         /// It is a Hello under one of two keys of the peer, and this gateway has only the other one.
         OtherKey = "sealed with a further key of the peer",
+        /// It is of a peer in tunnel mode, and the configuration says passive, or the reverse.
+        OtherMode = "another mode",
         /// It was seen before, or is too old to tell.
         Replayed = "replayed",
         /// It is a Hello that echoes a token of an earlier start.

@@ -4,18 +4,19 @@
 //! becomes due [`RepairSender::send`] → the caps (`caps.rs`) → sealed into the outbox.
 
 mod missing;
+mod requests;
+mod tunnel;
 
 use std::borrow::Cow;
 
 use crate::answers::Answers;
 use crate::auto::Floor;
-use crate::caps::Cap;
 use crate::choice::Choice;
 use crate::class::{CLASS_RATE_MAX, Care};
 use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;
 use crate::controller::{Decision, Limit, Plan};
-use crate::counters::{Refused, Unanswered, Unprotected, Unsent};
+use crate::counters::{Refused, Unprotected, Unsent};
 use crate::deadlines;
 use crate::identity::Identity;
 use crate::packet::Packet;
@@ -23,15 +24,12 @@ use crate::quiet::{Quiet, Tail};
 use crate::sender::{EgressCounts, OUTER_V4, Outlet, RepairSender};
 use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::thinning::{Thinning, is_sampled};
-use crate::wire::{Entry, Half, Recipe, Report, Request, SEALED_HEADER, TAG};
-use fec::{Code, RepairRate, Scheme, SlidingConfig};
+use crate::wire::{Entry, Recipe, Report};
+use fec::{Code, RepairRate, SlidingConfig};
 use foundation::Seq;
 
 /// Time for which packets of a class with a rate of its own count.
 const RATED_US: u64 = 10_000_000;
-/// Number of bytes by which the UDP payload of a copy is longer than its symbol, also if it is cut in two.
-const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
-
 /// One peer's egress.
 pub(crate) struct Egress {
     coder: Coder,
@@ -60,6 +58,8 @@ pub(crate) struct Egress {
     next: Seq,
     /// Share of our repairs that the link loses.
     repair_loss: f64,
+    /// Whether packets travel inside datagrams of ours, with their positions.
+    is_tunnel: bool,
     sender: RepairSender,
 }
 
@@ -69,10 +69,11 @@ impl Egress {
     /// # Panics
     /// If the configuration is not valid: [`Config::check`] comes first.
     pub(crate) fn new(config: &Config, peer: usize, outer: usize) -> Self {
+        let is_tunnel = config.peers[peer].is_tunnel;
         Self {
-            coder: Coder::new(config.code(), config.window_max(), config.max_delay_us, Seq(0)),
+            coder: Coder::new(config.code(), config.window_max(), config.max_delay_us, is_tunnel),
             auto: Choice::of(config),
-            floor: Floor::new(config.wan_mtu, outer > OUTER_V4),
+            floor: Floor::new(config.wan_mtu, outer > OUTER_V4).numbered(is_tunnel),
             quiet: Quiet::default(),
             raised: 0,
             deadlines: deadlines::Watch::default(),
@@ -86,6 +87,7 @@ impl Egress {
             symbol_max: config.symbol_max(),
             next: Seq(0),
             repair_loss: 0.0,
+            is_tunnel,
             sender: RepairSender::new(config, peer, outer),
         }
     }
@@ -196,7 +198,9 @@ impl Egress {
 
     /// Whether the controller asks to thin protection, and no class has a rate that the operator states.
     pub(crate) fn wants_thin(&self, now_us: u64) -> bool {
-        self.decision().is_some_and(|decision| decision.is_thin) && now_us >= self.rated_until_us
+        let is_wanted = self.decision().is_some_and(|decision| decision.is_thin);
+        // In a tunnel nothing is ever taken for lost that is not.
+        is_wanted && now_us >= self.rated_until_us && !self.is_tunnel
     }
 
     /// Thins protection, or ends that. Returns whether it changes.
@@ -240,6 +244,7 @@ impl Egress {
     }
 
     fn clear_coder(&mut self) {
+        self.sender.forget_packets();
         (self.hurry_us, self.tail) = (None, Tail::default());
         self.coder.clear(self.next);
     }
@@ -410,45 +415,9 @@ impl Egress {
         (self.hurry_class, std::mem::take(&mut self.hurried))
     }
 
-    /// Sends the packets that the peer asks for, as far as they are kept and the budget allows.
-    pub(crate) fn handle_request(&mut self, request: &Request, outlet: &mut Outlet<'_>) {
-        self.sender.counts.requests += 1;
-        let mut left = request.deficit;
-        for seq in request.places() {
-            if left == 0 {
-                break;
-            }
-            match self.answer(seq, outlet) {
-                Ok(()) => left -= 1,
-                Err(reason) => self.sender.counts.unanswered.add(reason),
-            }
-        }
-    }
-
-    /// Decides whether a request of ours leaves, in a datagram of this length.
-    pub(crate) fn admit_request(&mut self, now_us: u64, len: usize) -> bool {
-        let is_admitted = self.sender.admit(now_us, Refused::Request).is_ok();
-        if is_admitted {
-            self.sender.caps.on_datagram(len + self.sender.outer);
-        }
-        is_admitted
-    }
-
     /// Position of the next packet in the stream.
     pub(crate) fn next(&self) -> Seq {
         self.next
-    }
-
-    fn answer(&mut self, seq: Seq, outlet: &mut Outlet<'_>) -> Result<(), Unanswered> {
-        self.sender.admit(outlet.now_us, Refused::Answer).map_err(|_: Cap| Unanswered::Capped)?;
-        let (entry, symbol) = self.answers.answer(seq, COPY_OVERHEAD + self.sender.outer)?;
-        let entries = &[entry];
-        let recipe = Recipe::Named { scheme: Scheme::Layered, row: 0, stride: 1, entries };
-        let before = self.sender.counts.repair_bytes;
-        self.sender.transmit(&CodedRepair { recipe, symbol }, outlet);
-        self.sender.counts.answers += 1;
-        self.sender.counts.answer_bytes += self.sender.counts.repair_bytes - before;
-        Ok(())
     }
 
     /// Limits the length of datagrams, in bytes of UDP payload. Longer repairs are cut in two.

@@ -1,9 +1,12 @@
 //! The gateway: one state machine for all its peers, driven by packets, datagrams and time.
 
+mod by_tunnel;
+mod counts;
+
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::arrivals::NAMES_FACTOR;
-use crate::class::{Class, ClassCounts, Classes};
+use crate::class::Classes;
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::controller::PRODUCTS;
 use crate::counters::{Rejected, RejectedCounts, Uninjected, Unprotected, UnprotectedCounts};
@@ -35,6 +38,8 @@ pub struct Gateway {
     sites: PrefixTable<usize>,
     classes: Classes,
     unprotected: UnprotectedCounts,
+    /// Packets for tunnels that were not sent.
+    refused: UnprotectedCounts,
     rejected: RejectedCounts,
     entropy: Entropy,
     share: Share,
@@ -58,6 +63,7 @@ impl Gateway {
             sites: PrefixTable::default(),
             classes: Classes::default(),
             unprotected: UnprotectedCounts::default(),
+            refused: UnprotectedCounts::default(),
             rejected: RejectedCounts::default(),
             entropy: entropy.into(),
             share: Share::ALL,
@@ -150,6 +156,10 @@ impl Gateway {
     fn protect(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) -> Result<(), Unprotected> {
         let packet = Packet::new_checked(packet)?;
         let index = self.sites.find(packet.destination()).ok_or(Unprotected::NoPeer)?;
+        if self.peers[index].config.is_tunnel {
+            // It leaves by another way than the tunnel, where nobody watches for it.
+            return Err(Unprotected::BesideTunnel);
+        }
         if packet.mutable_fields().ttl <= 1 {
             return Err(Unprotected::Expiring);
         }
@@ -169,14 +179,15 @@ impl Gateway {
 
     /// Counts the packets that the last call has recovered, behind the first `before` in the outbox.
     fn count_recovered(&mut self, before: usize, out: &Outbox) {
-        self.classes.on_recovered(out.recovered.iter().skip(before).map(|(_, packet)| packet));
+        let new = out.recovered.iter().skip(before).filter(|(origin, _)| origin.is_recovered);
+        self.classes.on_recovered(new.map(|(_, packet)| packet));
     }
 
     /// Takes a packet that arrived over the WAN, as on the wire, from its IP header on. Packets that are not
     /// IP or come from no peer's network are ignored.
     pub fn handle_incoming(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) {
         let Ok(packet) = Packet::new_checked(packet) else { return };
-        if let Some(index) = self.sites.find(packet.source()) {
+        if let Some(index) = self.sites.find(packet.source()).filter(|&index| !self.is_tunnel(index)) {
             let before = out.recovered.len();
             self.peers[index].handle_incoming(now_us, &packet, out);
             self.count_recovered(before, out);
@@ -187,7 +198,7 @@ impl Gateway {
     /// repairs recover of its flow is not injected while they may name these packets.
     pub fn handle_unseen(&mut self, now_us: u64, packet: &[u8]) {
         let Ok(packet) = Packet::new_checked(packet) else { return };
-        if let Some(index) = self.sites.find(packet.source()) {
+        if let Some(index) = self.sites.find(packet.source()).filter(|&index| !self.is_tunnel(index)) {
             self.peers[index].handle_unseen(now_us, &packet);
         }
     }
@@ -209,7 +220,8 @@ impl Gateway {
     /// Takes the report that the tap has missed packets, or is too far behind to wait for. Packets that
     /// arrived unseen must not count as lost, so repairs recover nothing until [`Gateway::handle_caught_up`].
     pub fn handle_gap(&mut self) {
-        for peer in &mut self.peers {
+        // Nothing but datagrams tells what arrives in a tunnel.
+        for peer in self.peers.iter_mut().filter(|peer| !peer.config.is_tunnel) {
             peer.ingress.on_gap();
         }
     }
@@ -469,21 +481,6 @@ impl Gateway {
     /// driver adds those from before the gateway's start.
     pub fn record_mut(&mut self, peer: usize) -> &mut Record {
         self.peers[peer].ingress.record_mut()
-    }
-
-    /// The classes, with the counts of their packets that left for a peer's site.
-    pub fn classes(&self) -> impl Iterator<Item = (&Class, ClassCounts)> {
-        self.classes.iter()
-    }
-
-    /// Counts of outgoing packets that got no repair, by reason.
-    pub fn unprotected(&self) -> &UnprotectedCounts {
-        &self.unprotected
-    }
-
-    /// Counts of datagrams refused on the repair channel, by reason.
-    pub fn rejected(&self) -> &RejectedCounts {
-        &self.rejected
     }
 
     /// Bytes of memory held for packets and repairs, without the outbox.

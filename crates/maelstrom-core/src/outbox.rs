@@ -107,7 +107,7 @@ impl Envelope {
     }
 }
 
-/// Origin of a recovered packet, by which the driver reports that it could not inject the packet
+/// Origin of a packet for this site, by which the driver reports that it could not inject the packet
 /// ([`Gateway::handle_uninjected`](crate::Gateway::handle_uninjected)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -115,6 +115,8 @@ pub struct Origin {
     pub peer: usize,
     /// Place in the peer's stream.
     pub(crate) seq: Seq,
+    /// Whether it was lost; else it arrived in a tunnel.
+    pub is_recovered: bool,
     /// Number of the datagram, low 32 bits, with the repair that completed its recovery; `None` if a packet
     /// that arrived did.
     pub repair: Option<u32>,
@@ -127,7 +129,8 @@ pub struct Origin {
 pub struct Outbox {
     /// Datagrams for the repair channel.
     pub datagrams: Queue<Envelope>,
-    /// Recovered packets, which the driver hands to the kernel as if they had arrived.
+    /// Packets for this site, which the driver hands to the kernel: recovered ones, as if they had arrived,
+    /// and all those that arrived in a tunnel.
     pub recovered: Queue<Origin>,
 }
 

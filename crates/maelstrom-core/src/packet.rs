@@ -64,14 +64,27 @@ impl<'a> Packet<'a> {
     /// The packet is not IP, is shorter than it states, or carries options that routers rewrite, so that the
     /// two ends would see different packets.
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self, Unprotected> {
+        let packet = Self::new_whole(bytes)?;
+        let is_mutable = match packet.version {
+            Version::V4 => has_mutable_ipv4_option(&bytes[IPV4_HEADER..usize::from(bytes[0] & 0x0f) * 4]),
+            Version::V6 => has_mutable_ipv6_header(packet.bytes),
+        };
+        if is_mutable { Err(Unprotected::MutableOptions) } else { Ok(packet) }
+    }
+
+    /// As [`Packet::new_checked`], but takes packets with any options: those in a tunnel pass no router.
+    ///
+    /// # Errors
+    /// The packet is not IP, or is shorter than it states.
+    pub fn new_whole(bytes: &'a [u8]) -> Result<Self, Unprotected> {
         match bytes.first().map(|first| first >> 4) {
-            Some(4) => Self::checked_v4(bytes),
-            Some(6) => Self::checked_v6(bytes),
+            Some(4) => Self::whole_v4(bytes),
+            Some(6) => Self::whole_v6(bytes),
             _ => Err(Unprotected::NotIp),
         }
     }
 
-    fn checked_v4(bytes: &'a [u8]) -> Result<Self, Unprotected> {
+    fn whole_v4(bytes: &'a [u8]) -> Result<Self, Unprotected> {
         if bytes.len() < IPV4_HEADER {
             return Err(Unprotected::Truncated);
         }
@@ -80,22 +93,16 @@ impl<'a> Packet<'a> {
         if header < IPV4_HEADER || total < header || total > bytes.len() {
             return Err(Unprotected::Truncated);
         }
-        if has_mutable_ipv4_option(&bytes[IPV4_HEADER..header]) {
-            return Err(Unprotected::MutableOptions);
-        }
         Ok(Self { bytes: &bytes[..total], version: Version::V4 })
     }
 
-    fn checked_v6(bytes: &'a [u8]) -> Result<Self, Unprotected> {
+    fn whole_v6(bytes: &'a [u8]) -> Result<Self, Unprotected> {
         if bytes.len() < IPV6_HEADER {
             return Err(Unprotected::Truncated);
         }
         let total = IPV6_HEADER + usize::from(u16::from_be_bytes([bytes[4], bytes[5]]));
         if total > bytes.len() {
             return Err(Unprotected::Truncated);
-        }
-        if has_mutable_ipv6_header(&bytes[..total]) {
-            return Err(Unprotected::MutableOptions);
         }
         Ok(Self { bytes: &bytes[..total], version: Version::V6 })
     }

@@ -8,6 +8,7 @@ mod reports;
 mod requests;
 mod sealed;
 mod shares;
+mod tunnel;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -137,12 +138,7 @@ impl Peer {
         let ingress_config = gateway.ingress();
         Self {
             egress: Egress::new(gateway, index, outer),
-            ingress: Ingress::new(
-                &ingress_config,
-                config.trusts_path,
-                gateway.requests,
-                gateway.on_congestion,
-            ),
+            ingress: Ingress::new(&ingress_config, config.road(), gateway.requests, gateway.on_congestion),
             ingress_config,
             identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
             networks: PrefixTable::new(config.networks.iter().map(|&network| (network, ()))),

@@ -9,7 +9,11 @@ use crate::outbox::{Envelope, Queue};
 use crate::repair_loss::RepairLoss;
 use crate::session::Sealer;
 use crate::symbol::SYMBOL_HEADER;
-use crate::wire::{Half, Recipe, SEALED_HEADER, TAG, write_half_header};
+use crate::wire::{
+    Bundle, Half, PACKET_HEADER, Recipe, SEALED_HEADER, TAG, repair_overhead, write_half_header,
+};
+use fec::Scheme;
+use foundation::Seq;
 
 /// Length of the outer headers over IPv4 in bytes.
 pub(crate) const OUTER_V4: usize = 20 + 8;
@@ -31,8 +35,15 @@ pub struct EgressCounts {
     pub name_packets: u64,
     /// Bytes of all these datagrams on the link, outer IP and UDP headers included.
     pub repair_bytes: u64,
-    /// Repairs too long for the WAN MTU that were sent as two datagrams.
+    /// Repairs, and datagrams with packets of a tunnel, too long for the WAN MTU that were sent as two
+    /// datagrams.
     pub cut_in_two: u64,
+    /// Packets of a tunnel sent.
+    pub tunnel_packets: u64,
+    /// Datagrams sent with packets of a tunnel.
+    pub tunnel_datagrams: u64,
+    /// Bytes of these datagrams on the link, outer IP and UDP headers included.
+    pub tunnel_bytes: u64,
     /// Datagrams and repairs not sent, by reason.
     pub unsent: UnsentCounts,
     /// Repairs, names, answers and requests that the caps refused, by kind.
@@ -54,7 +65,43 @@ pub(crate) struct Outlet<'a> {
     pub(crate) datagrams: &'a mut Queue<Envelope>,
 }
 
-/// Turns repairs into datagrams.
+/// Shortest packet that is worth waiting for, in bytes.
+const PACKET_MIN: usize = 20;
+
+/// Content of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    Repair,
+    Packets,
+}
+
+/// Bodies of repairs that follow the packets of a tunnel that wait.
+#[derive(Default)]
+struct Behind {
+    bytes: Vec<u8>,
+    ends: Vec<(Envelope, usize)>,
+}
+
+impl Behind {
+    fn push(&mut self, envelope: Envelope, repair: &CodedRepair<'_>) {
+        let start = self.bytes.len();
+        self.bytes.resize(start + repair.recipe.wire_len() + repair.symbol.len(), 0);
+        write_body(repair, &mut self.bytes[start..]);
+        self.ends.push((envelope, self.bytes.len()));
+    }
+
+    fn bodies(&self) -> impl Iterator<Item = (Envelope, &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
+        starts.zip(&self.ends).map(|(start, &(envelope, end))| (envelope, &self.bytes[start..end]))
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+/// Turns repairs, and packets of a tunnel, into datagrams.
 pub(crate) struct RepairSender {
     pub(crate) counts: EgressCounts,
     pub(crate) loss: RepairLoss,
@@ -67,7 +114,11 @@ pub(crate) struct RepairSender {
     pub(crate) outer: usize,
     /// Number of bytes by which a repair is longer than its longest packet, at most.
     overhead: usize,
+    is_tunnel: bool,
     next_serial: u32,
+    /// Packets of a tunnel that wait for others, and repairs that follow them.
+    bundle: Bundle,
+    behind: Behind,
     /// Buffer for a repair that must be cut in two.
     scratch: Vec<u8>,
     /// Longest datagram since the last report of the peer, and in the two intervals before it.
@@ -84,8 +135,11 @@ impl RepairSender {
             peer,
             datagram_max: config.wan_mtu - outer,
             outer,
-            overhead: config.schedule.repair_overhead(outer > OUTER_V4),
+            overhead: overhead(config, config.peers[peer].is_tunnel, outer),
+            is_tunnel: config.peers[peer].is_tunnel,
             next_serial: 0,
+            bundle: Bundle::default(),
+            behind: Behind::default(),
             scratch: vec![0; config.symbol_max() + 1024],
             longest: [0; 3],
         }
@@ -95,7 +149,7 @@ impl RepairSender {
     pub(crate) fn reconfigure(&mut self, config: &Config) {
         self.marking.reconfigure(config.repair_dscp);
         self.caps.reconfigure(&config.targets);
-        self.overhead = config.schedule.repair_overhead(self.outer > OUTER_V4);
+        self.overhead = overhead(config, self.is_tunnel, self.outer);
     }
 
     /// Longest packet whose repairs cross the WAN in one piece, whatever the rate of the code.
@@ -135,6 +189,11 @@ impl RepairSender {
 
     /// Sends a repair, or names alone, that the caps have admitted, and counts its datagrams.
     pub(crate) fn transmit(&mut self, repair: &CodedRepair<'_>, outlet: &mut Outlet<'_>) {
+        if !self.bundle.is_empty() {
+            // No repair overtakes its packets, and none keeps further packets from sharing their datagram.
+            let envelope = Envelope { dscp: self.marking.of(&repair.recipe), ..Envelope::to(self.peer) };
+            return self.behind.push(envelope, repair);
+        }
         let before = self.counts.repair_packets;
         self.send_repair(repair, outlet);
         if self.counts.repair_packets > before {
@@ -146,9 +205,67 @@ impl RepairSender {
         }
     }
 
+    /// Sends a packet of a tunnel. It waits for further ones until [`RepairSender::flush_packets`], unless
+    /// the datagram is full.
+    pub(crate) fn send_packet(
+        &mut self,
+        packet: &[u8],
+        tos: u8,
+        position: Option<Seq>,
+        outlet: &mut Outlet<'_>,
+    ) {
+        let body_max = self.datagram_max - SEALED_HEADER - TAG;
+        if !self.bundle.takes(packet.len(), tos, position, body_max) {
+            self.flush_packets(outlet);
+        }
+        self.bundle.push(packet, tos, position);
+        if self.bundle.body().len() + PACKET_HEADER + PACKET_MIN > body_max {
+            self.flush_packets(outlet);
+        }
+    }
+
+    /// Sends the packets that wait for others.
+    pub(crate) fn flush_packets(&mut self, outlet: &mut Outlet<'_>) {
+        if self.bundle.is_empty() {
+            return;
+        }
+        let mut bundle = std::mem::take(&mut self.bundle);
+        let envelope = Envelope { dscp: bundle.tos() >> 2, ..Envelope::to(self.peer) };
+        let body = bundle.body();
+        if SEALED_HEADER + body.len() + TAG > self.datagram_max {
+            self.send_halves(envelope, Load::Packets, body, outlet);
+        } else {
+            self.send_datagram(envelope, Load::Packets, body.len(), outlet, |to| to.copy_from_slice(body));
+        }
+        self.counts.tunnel_packets += bundle.len() as u64;
+        bundle.clear();
+        self.bundle = bundle;
+        let mut behind = std::mem::take(&mut self.behind);
+        for (envelope, body) in behind.bodies() {
+            let before = self.counts.repair_packets;
+            self.loss.on_sent(outlet.now_us);
+            if SEALED_HEADER + body.len() + TAG > self.datagram_max {
+                self.send_halves(envelope, Load::Repair, body, outlet);
+            } else {
+                self.send_datagram(envelope, Load::Repair, body.len(), outlet, |to| to.copy_from_slice(body));
+            }
+            if self.counts.repair_packets > before {
+                self.caps.on_repair();
+            }
+        }
+        behind.clear();
+        self.behind = behind;
+    }
+
+    /// Gives up the packets that wait for others.
+    pub(crate) fn forget_packets(&mut self) {
+        self.bundle.clear();
+        self.behind.clear();
+    }
+
     /// Bytes of memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.scratch.capacity()
+        self.scratch.capacity() + self.bundle.memory_bytes() + self.behind.bytes.capacity()
     }
 
     fn send_repair(&mut self, repair: &CodedRepair<'_>, outlet: &mut Outlet<'_>) {
@@ -157,41 +274,43 @@ impl RepairSender {
             self.loss.on_sent(outlet.now_us);
         }
         let body = repair.recipe.wire_len() + repair.symbol.len();
-        if SEALED_HEADER + body + TAG > self.datagram_max {
-            return self.send_halves(repair, body, outlet);
-        }
-        let envelope = self.envelope(repair);
-        self.send_datagram(envelope, body, outlet, |to| write_body(repair, to));
-    }
-
-    fn envelope(&self, repair: &CodedRepair<'_>) -> Envelope {
-        Envelope { dscp: self.marking.of(&repair.recipe), ..Envelope::to(self.peer) }
-    }
-
-    /// Sends a repair longer than the WAN MTU allows as two datagrams.
-    #[cold]
-    fn send_halves(&mut self, repair: &CodedRepair<'_>, body: usize, outlet: &mut Outlet<'_>) {
-        let half = body.div_ceil(2);
-        if SEALED_HEADER + Half::HEADER + half + TAG > self.datagram_max || body > self.scratch.len() {
-            return self.counts.unsent.add(Unsent::TooLarge);
+        let envelope = Envelope { dscp: self.marking.of(&repair.recipe), ..Envelope::to(self.peer) };
+        if SEALED_HEADER + body + TAG <= self.datagram_max {
+            return self.send_datagram(envelope, Load::Repair, body, outlet, |to| write_body(repair, to));
         }
         let mut scratch = std::mem::take(&mut self.scratch);
-        write_body(repair, &mut scratch[..body]);
+        match scratch.get_mut(..body) {
+            Some(whole) => {
+                write_body(repair, whole);
+                self.send_halves(envelope, Load::Repair, whole, outlet);
+            }
+            None => self.counts.unsent.add(Unsent::TooLarge),
+        }
+        self.scratch = scratch;
+    }
+
+    /// Sends a body longer than the WAN MTU allows as two datagrams.
+    #[cold]
+    fn send_halves(&mut self, envelope: Envelope, load: Load, body: &[u8], outlet: &mut Outlet<'_>) {
+        let (first, second) = body.split_at(body.len().div_ceil(2));
+        if SEALED_HEADER + Half::HEADER + first.len() + TAG > self.datagram_max {
+            return self.counts.unsent.add(Unsent::TooLarge);
+        }
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
-        for (second, part) in [(false, &scratch[..half]), (true, &scratch[half..body])] {
-            self.send_datagram(self.envelope(repair), Half::HEADER + part.len(), outlet, |to| {
-                write_half_header(to, second, serial);
+        for (is_second, part) in [(false, first), (true, second)] {
+            self.send_datagram(envelope, load, Half::HEADER + part.len(), outlet, |to| {
+                write_half_header(to, is_second, serial);
                 to[Half::HEADER..].copy_from_slice(part);
             });
         }
-        self.scratch = scratch;
         self.counts.cut_in_two += 1;
     }
 
     fn send_datagram(
         &mut self,
         envelope: Envelope,
+        load: Load,
         body: usize,
         outlet: &mut Outlet<'_>,
         write: impl FnOnce(&mut [u8]),
@@ -204,9 +323,28 @@ impl RepairSender {
         outlet.sealer.seal(outlet.now_us, datagram);
         outlet.datagrams.commit(envelope, len);
         self.longest[0] = self.longest[0].max(len);
-        self.counts.repair_packets += 1;
-        self.counts.repair_bytes += (len + self.outer) as u64;
-        self.caps.on_datagram(len + self.outer);
+        let on_link = (len + self.outer) as u64;
+        match load {
+            Load::Repair => {
+                self.counts.repair_packets += 1;
+                self.counts.repair_bytes += on_link;
+                self.caps.on_datagram(len + self.outer);
+            }
+            Load::Packets => {
+                self.counts.tunnel_datagrams += 1;
+                self.counts.tunnel_bytes += on_link;
+            }
+        }
+    }
+}
+
+/// Number of bytes by which a repair to a peer is longer than its longest packet, at most.
+fn overhead(config: &Config, is_tunnel: bool, outer: usize) -> usize {
+    let ipv6 = outer > OUTER_V4;
+    match config.schedule.scheme() {
+        // Packets of a tunnel have no names.
+        Scheme::Sliding if is_tunnel => repair_overhead(Scheme::Sliding, 0, ipv6),
+        _ => config.schedule.repair_overhead(ipv6),
     }
 }
 

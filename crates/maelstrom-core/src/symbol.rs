@@ -35,6 +35,14 @@ impl<'a> Symbol<'a> {
         Self { front, front_len: SYMBOL_HEADER + header.len(), behind: packet.behind_header() }
     }
 
+    /// Creates the symbol of a packet in a tunnel, which arrives as it was sent: no hash and no fields, and
+    /// the whole packet as it is.
+    pub fn whole(packet: &'a [u8]) -> Self {
+        let mut front = [0; FRONT_MAX];
+        front[8..10].copy_from_slice(&(packet.len() as u16).to_be_bytes());
+        Self { front, front_len: SYMBOL_HEADER, behind: packet }
+    }
+
     /// Returns the two consecutive pieces.
     pub fn pieces(&self) -> [&[u8]; 2] {
         [&self.front[..self.front_len], self.behind]
@@ -74,6 +82,16 @@ pub fn verify<'p>(
     }
     restore(packet, fields_of(front)?);
     Some((hash, packet))
+}
+
+/// Returns the packet of a tunnel's solved symbol; `None` if it is none. Repairs are authenticated, so this
+/// only finds contradictions between them.
+pub fn whole_packet(symbol: &[u8]) -> Option<Packet<'_>> {
+    let (front, body) = symbol.split_at_checked(SYMBOL_HEADER)?;
+    let len = usize::from(u16::from_be_bytes([front[8], front[9]]));
+    let is_plain = front[..8] == [0; 8] && front[FIELDS_AT..] == [0; 2];
+    let packet = Packet::new_whole(body.get(..len).filter(|_| is_plain)?).ok()?;
+    (packet.as_slice().len() == len).then_some(packet)
 }
 
 /// Whether a recovered packet may be injected: it must come from the peer's site and not be a repair.

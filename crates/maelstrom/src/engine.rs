@@ -129,6 +129,39 @@ impl Engine {
         Ok(round)
     }
 
+    /// Reads packets for peers in tunnel mode, passes them to the core, and sends the datagrams that carry
+    /// them. Returns whether more may wait.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn drain_tunnel(&mut self, outlets: &mut Outlets) -> io::Result<bool> {
+        let mut packets = 0;
+        while packets < PACKETS_MAX {
+            let Self { gateway, out, scratch, counts, now_us, .. } = self;
+            let Some(tunnel) = &mut outlets.tunnel else { return Ok(false) };
+            let Some((offload, packet)) = tunnel.recv()? else {
+                gateway.flush_tunnels(*now_us, out);
+                if packets > 0 {
+                    self.flush(outlets);
+                }
+                return Ok(false);
+            };
+            let cut = segment::cut(packet, &offload, scratch, |packet| {
+                gateway.handle_tunnelled(*now_us, packet, out);
+            });
+            packets += cut.unwrap_or(0).max(1);
+            if cut.is_err() {
+                counts.uncut_outgoing += 1;
+            }
+            if out.is_nearly_full() {
+                self.flush(outlets);
+            }
+        }
+        self.gateway.flush_tunnels(self.now_us, &mut self.out);
+        self.flush(outlets);
+        Ok(true)
+    }
+
     /// Sends all output of the core.
     pub(crate) fn flush(&mut self, outlets: &mut Outlets) {
         self.held_back = None;
@@ -239,6 +272,13 @@ fn inject(
         return;
     }
     for (origin, packet) in out.recovered.iter() {
+        if gateway.config().peers[origin.peer].is_tunnel {
+            match &mut outlets.tunnel {
+                Some(tunnel) => tunnel.send(packet),
+                None => gateway.handle_uninjected(origin, Uninjected::Untaken),
+            }
+            continue;
+        }
         let inlet = outlets.inlet.as_mut();
         let result = inlet.map_or(Err(Uninjected::Untaken), |inlet| inlet.send(packet));
         capturing.on_recovered(origin, packet, result);
@@ -246,6 +286,9 @@ fn inject(
             counts.uninjected += u64::from(reason == Uninjected::Untaken);
             gateway.handle_uninjected(origin, reason);
         }
+    }
+    if let Some(tunnel) = &mut outlets.tunnel {
+        tunnel.flush();
     }
     out.recovered.clear();
 }

@@ -10,8 +10,9 @@ use tracing::{debug, info, warn};
 
 use crate::error::StartError;
 use crate::inlet::RUN_PATIENCE;
-use crate::passive::{Passive, TAP};
-use crate::ports::{core_config, open_inlet, open_tap};
+use crate::passive::{Passive, TAP, TUNNEL};
+use crate::ports::{core_config, open_inlet, open_tap, open_tunnel};
+use crate::tunnel;
 
 /// Interval between checks of the interfaces. A tap can be blind unnoticed for this time, and for as long as
 /// the kernel takes to answer.
@@ -46,10 +47,17 @@ impl Passive {
             self.ports.install_inlet(None);
             self.next_reopening_us = now_us;
         }
+        if let Some(tunnel) = self.ports.outlets.tunnel.as_ref().filter(|tunnel| !tunnel.tun().is_alive()) {
+            let name = tunnel.tun().name();
+            warn!("lost TUN device {name}: no packet passes the tunnel until it can be created again");
+            self.ports.outlets.tunnel = None;
+            self.next_reopening_us = now_us;
+        }
         if let Some(inlet) = &mut self.ports.outlets.inlet {
             inlet.watch(now_us, &self.config, self.ports.tap.as_ref());
         }
-        if !self.ports.is_complete() && now_us >= self.next_reopening_us {
+        let lacks_tunnel = self.ports.outlets.tunnel.is_none() && tunnel::is_wanted(&self.config);
+        if (!self.ports.is_complete() || lacks_tunnel) && now_us >= self.next_reopening_us {
             self.next_reopening_us = now_us + REOPEN_US;
             if let Err(error) = self.reopen() {
                 debug!(%error, "cannot open the interface yet");
@@ -79,6 +87,15 @@ impl Passive {
                 warn!("cannot adopt the MTU of {}: {error}", self.config.gateway.wan);
             }
             self.connect_inlet();
+        }
+        if self.ports.outlets.tunnel.is_none()
+            && let Some(tunnel) = open_tunnel(&self.config)?
+        {
+            self.poller
+                .add(&tunnel, TUNNEL, Interest::Readable)
+                .map_err(|error| StartError::new("watch the device of the tunnel", error))?;
+            info!(tun = tunnel.tun().name(), "the device of the tunnel was created again");
+            self.ports.outlets.tunnel = Some(tunnel);
         }
         if self.ports.outlets.inlet.is_none() {
             let inlet = open_inlet(&self.config, self.ports.signs)?;

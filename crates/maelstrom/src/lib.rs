@@ -35,6 +35,7 @@ pub mod status;
 mod store;
 mod strangers;
 mod tick;
+mod tunnel;
 mod turns;
 mod uncut;
 mod watch;

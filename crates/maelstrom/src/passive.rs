@@ -5,7 +5,8 @@
 //!    stood still, discard all that waited (`afresh.rs`),
 //! 2. move datagrams from the repair channel to the inbox, without decoding them ([`Passive::collect`]),
 //! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]);
-//!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]),
+//!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]); drain the
+//!    device of the tunnel (`tunnel.rs`),
 //! 4. decode the datagrams ([`Passive::decode`]), and follow peers that have moved (`names.rs`),
 //! 5. adapt the share of flows that is protected (`overload.rs`) and the tick (`tick.rs`), handle timers
 //!    ([`Passive::handle_timeout`]), and send all output ([`Engine::flush_due`]),
@@ -53,6 +54,7 @@ use crate::segments::Segments;
 use crate::split::Split;
 use crate::strangers::Strangers;
 use crate::tick::Tick;
+use crate::tunnel::Tunnel;
 use crate::turns::Turns;
 use crate::watch::Watch;
 use daemon::control::Control;
@@ -68,6 +70,7 @@ pub(crate) const TAP: u64 = 1;
 const SOCKET: u64 = 2;
 pub(crate) const SIGNALS: u64 = 3;
 pub(crate) const CONTROL: u64 = 4;
+pub(crate) const TUNNEL: u64 = 5;
 
 /// State of the repair channel in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +106,8 @@ pub struct Passive {
     next_gap_check_us: u64,
     /// Whether the tap holds more than one round takes.
     pub(crate) behind: bool,
+    /// Whether the device of the tunnel holds more than one round takes.
+    fills_tunnel: bool,
     /// Lag of repairs behind the packets that they name.
     pub(crate) lag: Lag,
     /// Recovery pauses until tap and repair channel are drained.
@@ -144,7 +149,7 @@ impl Passive {
         let control = Control::bind(&config.gateway.control)?;
         let tap = ports.tap.as_ref();
         let kind = tap.map_or("none", |tap| tap.kind().as_str());
-        let poller = watch(tap, &ports.outlets.socket, &signals, &control)?;
+        let poller = watch(tap, &ports.outlets.socket, ports.outlets.tunnel.as_ref(), &signals, &control)?;
         let supervisor = Supervisor::from_environment().unwrap_or_else(|error| {
             warn!("the service manager is told nothing: {error}");
             Supervisor::default()
@@ -170,6 +175,7 @@ impl Passive {
             missed: 0,
             next_gap_check_us: 0,
             behind: false,
+            fills_tunnel: false,
             lag: Lag::new(clock_us()),
             pauses: Pauses::default(),
             agreement: Agreement::default(),
@@ -217,6 +223,7 @@ impl Passive {
             // The clock is read after step 2: a packet that arrives later arrived after the datagrams.
             self.engine.now_us = clock_us();
             self.drain_tap();
+            self.drain_tunnel();
             self.check_for_gap();
             self.decode();
             self.follow_moves();
@@ -253,7 +260,7 @@ impl Passive {
     fn wait(&mut self) -> io::Result<()> {
         let due = [self.engine.gateway.poll_timeout(), self.engine.held_back_until_us()];
         let until = match due.into_iter().flatten().min() {
-            _ if self.behind || self.channel == Channel::More => Duration::ZERO,
+            _ if self.behind || self.fills_tunnel || self.channel == Channel::More => Duration::ZERO,
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
         };
@@ -318,6 +325,18 @@ impl Passive {
             self.next_gap_check_us = 0;
         }
         self.behind = round.more;
+    }
+
+    /// Step 3 for the tunnel: sends the packets that wait in its device.
+    fn drain_tunnel(&mut self) {
+        match self.engine.drain_tunnel(&mut self.ports.outlets) {
+            Ok(more) => self.fills_tunnel = more,
+            Err(error) => {
+                // The device is checked regularly (`interfaces.rs`).
+                debug!(%error, "cannot read the device of the tunnel");
+                self.fills_tunnel = false;
+            }
+        }
     }
 
     /// Pauses recovery if packets may have arrived that the core does not know: packets that the tap missed
@@ -444,6 +463,7 @@ impl Passive {
 pub(crate) fn watch(
     tap: Option<&Tap>,
     socket: &RepairSocket,
+    tunnel: Option<&Tunnel>,
     signals: &Signals,
     control: &Control,
 ) -> Result<Poller, StartError> {
@@ -451,6 +471,9 @@ pub(crate) fn watch(
         let poller = Poller::new()?;
         if let Some(tap) = tap {
             poller.add(tap, TAP, Interest::Readable)?;
+        }
+        if let Some(tunnel) = tunnel {
+            poller.add(tunnel, TUNNEL, Interest::Readable)?;
         }
         poller.add(socket, SOCKET, Interest::Readable)?;
         poller.add(signals, SIGNALS, Interest::Readable)?;

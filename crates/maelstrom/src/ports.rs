@@ -11,9 +11,10 @@ use netio::udp::RepairSocket;
 use tracing::info;
 
 use crate::config::memory::Memory;
-use crate::config::{GatewayConfig, PathChoice, TapChoice};
+use crate::config::{GatewayConfig, Mode, PathChoice, TapChoice};
 use crate::error::StartError;
 use crate::inlet::{Inlet, START_PATIENCE};
+use crate::tunnel::{self, Tunnel};
 
 /// The open ports of one gateway.
 pub(crate) struct Ports {
@@ -31,6 +32,8 @@ pub(crate) struct Outlets {
     pub(crate) socket: RepairSocket,
     /// `None` while its TUN device is missing.
     pub(crate) inlet: Option<Inlet>,
+    /// `None` without peers in tunnel mode, and while its TUN device is missing.
+    pub(crate) tunnel: Option<Tunnel>,
 }
 
 /// The ports that a reload opens; `None` keeps the present port.
@@ -38,6 +41,9 @@ pub(crate) struct Replacement {
     pub(crate) tap: Option<Tap>,
     pub(crate) socket: Option<RepairSocket>,
     pub(crate) inlet: Option<Inlet>,
+    /// The device of the tunnel, if its name differs or there is none yet; and whether it closes.
+    pub(crate) tunnel: Option<Tunnel>,
+    pub(crate) ends_tunnel: bool,
 }
 
 impl Ports {
@@ -47,7 +53,8 @@ impl Ports {
         let tap = Some(open_tap(config, signs)?);
         inlet.connect(config, tap.as_ref(), START_PATIENCE)?;
         let is_proven = inlet.is_proven();
-        Ok(Self { tap, outlets: Outlets { socket, inlet: Some(inlet) }, is_proven, signs })
+        let tunnel = open_tunnel(config)?;
+        Ok(Self { tap, outlets: Outlets { socket, inlet: Some(inlet), tunnel }, is_proven, signs })
     }
 
     /// Replaces the TUN device by another, or by none, and connects nothing.
@@ -66,7 +73,10 @@ impl Replacement {
     /// Opens what differs between `old` and `new`, before anything is closed.
     pub(crate) fn open(old: &GatewayConfig, new: &GatewayConfig, signs: Signs) -> Result<Self, StartError> {
         let (was, is) = (&old.gateway, &new.gateway);
+        let stays = tunnel::is_wanted(old) && was.tunnel == is.tunnel;
         Ok(Self {
+            tunnel: if stays { None } else { open_tunnel(new)? },
+            ends_tunnel: !tunnel::is_wanted(new),
             socket: (was.listen != is.listen).then(|| open_socket(new)).transpose()?,
             inlet: (was.tun != is.tun).then(|| open_inlet(new, signs)).transpose()?,
             // The tap comes last, because its captures are not read until the reload is complete.
@@ -77,14 +87,23 @@ impl Replacement {
     }
 }
 
+/// Creates the device of the tunnel, if a peer is reached by it.
+pub(crate) fn open_tunnel(config: &GatewayConfig) -> Result<Option<Tunnel>, StartError> {
+    let is_v6 = config.gateway.listen.is_ipv6();
+    let open = || Tunnel::open(config, tunnel::inner_mtu(wan_mtu(config)?, is_v6));
+    tunnel::is_wanted(config).then(open).transpose()
+}
+
 /// The addresses that stay as long as the tap does. The core knows its own datagrams to others.
 pub(crate) fn fixed_addresses(config: &GatewayConfig) -> Vec<SocketAddr> {
     let fixed = config.peers.iter().filter(|peer| peer.whereabouts == Whereabouts::Stated);
     fixed.map(|peer| peer.address).collect()
 }
 
+/// Networks of the peers whose packets the tap shows.
 fn networks(config: &GatewayConfig) -> Vec<IpNet> {
-    config.peers.iter().flat_map(|peer| peer.networks.iter().copied()).collect()
+    let passive = config.peers.iter().filter(|peer| peer.mode == Mode::Passive);
+    passive.flat_map(|peer| peer.networks.iter().copied()).collect()
 }
 
 fn open_socket(config: &GatewayConfig) -> Result<RepairSocket, StartError> {
@@ -141,6 +160,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         key: peer.key.clone(),
         next_key: peer.next_key.clone(),
         trusts_path: peer.path == PathChoice::Trusted,
+        is_tunnel: peer.mode == Mode::Tunnel,
     };
     let core = maelstrom_core::Config {
         listen: config.gateway.listen,

@@ -80,7 +80,10 @@ impl Passive {
         let replacement = Replacement::open(&self.config, &config, self.ports.signs)?;
         let tap = replacement.tap.as_ref().or(self.ports.tap.as_ref());
         let socket = replacement.socket.as_ref().unwrap_or(&self.ports.outlets.socket);
-        let poller = watch(tap, socket, &self.signals, control.as_ref().unwrap_or(&self.control))?;
+        let present = self.ports.outlets.tunnel.as_ref().filter(|_| !replacement.ends_tunnel);
+        let tunnel = replacement.tunnel.as_ref().or(present);
+        let control_socket = control.as_ref().unwrap_or(&self.control);
+        let poller = watch(tap, socket, tunnel, &self.signals, control_socket)?;
         Ok(Prepared { config, core, replacement, control, poller })
     }
 
@@ -108,6 +111,13 @@ impl Passive {
             || config.gateway.local_networks() != self.config.gateway.local_networks();
         if let Some(inlet) = replacement.inlet {
             self.ports.install_inlet(Some(inlet));
+        }
+        if replacement.tunnel.is_some() || replacement.ends_tunnel {
+            self.ports.outlets.tunnel = replacement.tunnel;
+        }
+        if let Some(Err(error)) = self.ports.outlets.tunnel.as_mut().map(|tunnel| tunnel.set_routes(&config))
+        {
+            warn!("{error}");
         }
         if let Some(control) = control {
             self.control = control;

@@ -5,10 +5,12 @@ use maelstrom_core::counters::Unprotected;
 use netio::tap::Tap;
 use tracing::debug;
 
+use crate::config::{GatewayConfig, Mode};
 use crate::engine::Engine;
 use crate::inlet::Inlet;
 use crate::passive::Passive;
 use crate::status::{self, Counter, EventStatus, GatewayStatus, HealthStatus, PeerStatus, Status};
+use crate::tunnel::Tunnel;
 use crate::watch::label;
 
 impl Passive {
@@ -28,6 +30,7 @@ impl Passive {
         let Self { config, started_us, .. } = self;
         let Engine { gateway, counts, now_us, .. } = &self.engine;
         let (tap, inlet) = (self.ports.tap.as_ref(), self.ports.outlets.inlet.as_ref());
+        let tunnel = self.ports.outlets.tunnel.as_ref();
         let (written, arrived) = inlet.map_or((0, 0), Inlet::at_wan);
         let names = config.peers.iter().map(|peer| peer.name.clone());
         let observer = self.watch.observer();
@@ -51,6 +54,7 @@ impl Passive {
             (Counter::BeyondShare, counts.beyond_share),
             (Counter::Unsent, counts.unsent),
             (Counter::Uninjected, counts.uninjected),
+            (Counter::Untaken, tunnel.map_or(0, Tunnel::refused)),
             (Counter::NotAtWan, written.saturating_sub(arrived)),
             (Counter::Returning, inlet.map_or(0, Inlet::refused)),
             (Counter::ReloadsRefused, counts.reloads_refused),
@@ -68,7 +72,7 @@ impl Passive {
             gateway: GatewayStatus {
                 version: env!("CARGO_PKG_VERSION").into(),
                 uptime_s: now_us.saturating_sub(*started_us) / 1_000_000,
-                mode: "passive".into(),
+                mode: modes(config),
                 wan: config.gateway.wan.clone(),
                 tap: tap.map_or("none", |tap| tap.kind().as_str()).to_owned(),
                 injection: inlet.map_or("none", Inlet::way).to_owned(),
@@ -83,10 +87,18 @@ impl Passive {
             peers,
             classes: gateway.classes().map(status::class).collect(),
             not_protected,
+            not_tunnelled: status::counts(gateway.refused().iter()),
             rejected: status::counts(gateway.rejected().iter()),
             counters: status::counts(counters.into_iter()),
             split: self.split.status(),
             memory_bytes: gateway.memory_bytes() as u64,
         }
     }
+}
+
+/// The modes of the peers, in words.
+fn modes(config: &GatewayConfig) -> String {
+    let words = [(Mode::Passive, "passive"), (Mode::Tunnel, "tunnel")];
+    let used = words.iter().filter(|(mode, _)| config.peers.iter().any(|peer| peer.mode == *mode));
+    used.map(|(_, word)| *word).collect::<Vec<_>>().join("+")
 }

@@ -11,6 +11,7 @@ mod keys;
 mod loss;
 mod requests;
 mod split;
+mod tunnel;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -31,6 +32,7 @@ pub use keys::KeyStatus;
 pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};
 pub use requests::RequestStatus;
 pub use split::{FarSiteStatus, SplitStatus};
+pub use tunnel::TunnelStatus;
 
 /// Schema of the document, with its version: it rises when a field is removed or gets another meaning.
 pub const SCHEMA: &str = "undrop.gateway.status/1";
@@ -59,6 +61,9 @@ pub struct Status {
     pub classes: Vec<ClassStatus>,
     /// Outgoing packets that got no repair, by reason.
     pub not_protected: Counts,
+    /// Packets for peers in tunnel mode that were dropped, by reason.
+    #[serde(default)]
+    pub not_tunnelled: Counts,
     /// Datagrams on the repair channel that were refused, by reason.
     pub rejected: Counts,
     /// All other drops and events, by reason.
@@ -100,7 +105,7 @@ pub struct GatewayStatus {
     pub version: String,
     /// Seconds since its start.
     pub uptime_s: u64,
-    /// `passive`.
+    /// `passive` or `tunnel`, or both, as in `passive+tunnel`, where peers differ.
     pub mode: String,
     /// Interface toward the long-haul link.
     pub wan: String,
@@ -254,7 +259,10 @@ pub struct EgressStatus {
     pub overhead_percent: f64,
     /// Repairs too large for the WAN MTU, sent as two datagrams.
     pub repairs_cut_in_two: u64,
-    /// Repairs not sent, by reason.
+    /// Packets that travel inside datagrams; null if the kernel forwards them beside the repairs.
+    #[serde(default)]
+    pub tunnel: Option<TunnelStatus>,
+    /// Repairs and datagrams not sent, by reason.
     pub unsent: Counts,
     /// Repairs, names, answers and requests that `max_repair_rate` or `overhead_max` refused, by kind.
     #[serde(default)]
@@ -433,6 +441,7 @@ impl EgressStatus {
             repair_bytes: egress.repair_bytes,
             overhead_percent: percent(egress.repair_bytes, egress.source_bytes),
             repairs_cut_in_two: egress.cut_in_two,
+            tunnel: TunnelStatus::of(peer),
             unsent: counts(egress.unsent.iter()),
             refused_by_caps: counts(egress.refused.iter()),
             requests: egress.requests,

@@ -117,7 +117,8 @@ impl Passive {
         let now_us = self.engine.now_us;
         let is_ticking = self.tick.poller.is_some();
         let Some(begins) = self.tick.rate.measure(now_us, is_ticking) else { return };
-        if begins && !self.config.gateway.tick {
+        // Each datagram of a tunnel carries a packet that somebody waits for.
+        if begins && (!self.config.gateway.tick || self.ports.outlets.tunnel.is_some()) {
             return;
         }
         if let Err(error) = self.set_ticking(begins) {

@@ -127,6 +127,7 @@ mod tests {
             key: PeerKey::new([n; 32]),
             next_key: None,
             trusts_path: false,
+            is_tunnel: false,
         };
         vec![peer(1), peer(2)]
     }

@@ -31,6 +31,8 @@ pub(crate) struct Coder {
     window_max: u16,
     /// Longest wait of a packet for its first repair.
     max_delay_us: u64,
+    /// Whether packets carry their positions, so that repairs of a window name none.
+    is_numbered: bool,
     kind: Kind,
 }
 
@@ -47,13 +49,13 @@ enum Kind {
 }
 
 impl Coder {
-    /// Creates the encoder of a stream that stands at `next`. A sliding window may grow to `window_max`
-    /// packets.
+    /// Creates the encoder of a stream at its beginning. A sliding window may grow to `window_max` packets.
     ///
     /// # Panics
     /// If the code is not valid: [`Config::check`](crate::Config::check) comes first.
-    pub(crate) fn new(code: Code, window_max: u16, max_delay_us: u64, next: Seq) -> Self {
-        Self { kind: Kind::new(&code, window_max, max_delay_us, next), code, window_max, max_delay_us }
+    pub(crate) fn new(code: Code, window_max: u16, max_delay_us: u64, is_numbered: bool) -> Self {
+        let kind = Kind::new(&code, window_max, max_delay_us, Seq(0)).numbered(is_numbered);
+        Self { kind, code, window_max, max_delay_us, is_numbered }
     }
 
     /// The code in force.
@@ -76,7 +78,9 @@ impl Coder {
                 encoder.set_rate(rate);
                 naming.set_rate(rate);
             }
-            (kind, _) => *kind = Kind::new(&code, window_max, max_delay_us, next),
+            (kind, _) => {
+                *kind = Kind::new(&code, window_max, max_delay_us, next).numbered(self.is_numbered);
+            }
         }
         (self.code, self.window_max, self.max_delay_us) = (code, window_max, max_delay_us);
     }
@@ -115,6 +119,9 @@ impl Coder {
     /// packets that they name, so that each is of use alone. There is room for `names_max` of them.
     pub(crate) fn set_repair_loss(&mut self, loss: f64, names_max: usize) {
         let Kind::Window { encoder, alone, .. } = &mut self.kind else { return };
+        if self.is_numbered {
+            return;
+        }
         let rate = encoder.rate();
         // Less is needed to return, so that the code does not change to and fro.
         let is_too_lossy = names::are_too_few(rate, if alone.is_some() { loss * 1.25 } else { loss });
@@ -132,7 +139,8 @@ impl Coder {
 
     /// Gives up the packets that wait for a repair. The stream stands at `next`.
     pub(crate) fn clear(&mut self, next: Seq) {
-        self.kind = Kind::new(&self.code, self.window_max, self.max_delay_us, next);
+        let kind = Kind::new(&self.code, self.window_max, self.max_delay_us, next);
+        self.kind = kind.numbered(self.is_numbered);
     }
 
     /// Adds the next packet and emits the repairs that become due.
@@ -256,6 +264,16 @@ impl Coder {
 }
 
 impl Kind {
+    /// Lets a window's repairs name no packets if those carry their positions.
+    fn numbered(self, is_numbered: bool) -> Self {
+        match self {
+            Self::Window { encoder, naming, alone } => {
+                Self::Window { encoder, naming: Box::new(naming.numbered(is_numbered)), alone }
+            }
+            named => named,
+        }
+    }
+
     fn new(code: &Code, window_max: u16, max_delay_us: u64, next: Seq) -> Self {
         const CHECKED: &str = "the configuration was checked";
         match code {

@@ -29,6 +29,8 @@ fn distances(rate: RepairRate, window: u16) -> [usize; 2] {
 
 /// The state that a window's encoder needs beside the packets.
 pub(super) struct Naming {
+    /// Whether the packets carry their positions, so that none is named.
+    is_numbered: bool,
     /// Number of packets in a repair, and its maximum.
     window: u16,
     window_max: u16,
@@ -47,6 +49,7 @@ impl Naming {
         // A spread is at most the window and 1, or 2.
         let reach = usize::from(window) + 2;
         Self {
+            is_numbered: false,
             window,
             window_max: window,
             names: Names::new(rate, distances(rate, window), reach, next.0),
@@ -54,6 +57,11 @@ impl Naming {
             sent_us: VecDeque::with_capacity(usize::from(window)),
             recent: Vec::with_capacity(2 * APART_MAX),
         }
+    }
+
+    /// Names no packets if they carry their positions.
+    pub(super) fn numbered(self, is_numbered: bool) -> Self {
+        Self { is_numbered, ..self }
     }
 
     /// Changes the rate. Copies of names still owed at the old rate are named as far as there is room.
@@ -91,12 +99,18 @@ impl Naming {
 
     /// Returns the names that travel apart after the newest packet, if a datagram of them is due.
     pub(super) fn next_apart(&mut self) -> Option<CodedRepair<'_>> {
+        if self.is_numbered {
+            return None;
+        }
         let named = self.names.next_apart(self.recent.last()?.seq.0)?;
         self.apart(named)
     }
 
     /// Returns the same after a silence, if packets have no name yet.
     pub(super) fn owed_apart(&mut self) -> Option<CodedRepair<'_>> {
+        if self.is_numbered {
+            return None;
+        }
         let named = self.names.owed_apart(self.recent.last()?.seq.0)?;
         self.apart(named)
     }
@@ -110,6 +124,9 @@ impl Naming {
     /// Returns the packets that the next repair, of the packets `first` to `last`, names; in order of the
     /// stream.
     pub(super) fn next(&mut self, first: Seq, last: Seq) -> [Range<Seq>; 3] {
+        if self.is_numbered {
+            return [first..first, first..first, first..first];
+        }
         self.names.next(first.0, last.0).map(|run| Seq(run.start)..Seq(run.end))
     }
 
@@ -131,6 +148,17 @@ mod tests {
     use super::*;
     use crate::identity::Name;
     use crate::packet::MutableFields;
+
+    #[test]
+    fn packets_with_positions_are_never_named() {
+        let entry = |seq| Entry { seq: Seq(seq), name: Name(0), fields: MutableFields::default() };
+        let mut naming = Naming::new("1/4".parse().unwrap(), 16, 20_000, Seq(0)).numbered(true);
+        for seq in 0..200 {
+            naming.on_packet(seq, entry(seq));
+            assert!(naming.next_apart().is_none() && naming.owed_apart().is_none());
+            assert!(naming.next(Seq(seq.saturating_sub(15)), Seq(seq)).iter().all(Range::is_empty));
+        }
+    }
 
     #[test]
     fn packets_of_a_slow_stream_leave_the_window_by_age() {

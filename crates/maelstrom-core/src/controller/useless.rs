@@ -120,8 +120,8 @@ impl Useless {
     /// Takes the losses of the last [`MOMENT_US`], while no queue stands full; ends a rest if the link loses
     /// packets, but far fewer than when the rest began.
     ///
-    /// A slow start that overfills a queue for a moment leaves most losses of a second to TCP, and then a link
-    /// that loses packets needs its repairs again. If they turn out to be useless once more, the next rest is
+    /// A slow start that overfills a queue for a moment leaves most losses of a second to TCP. A link that
+    /// loses packets needs its repairs again then. If they turn out to be useless once more, the next rest is
     /// not ended.
     pub(super) fn on_losses_of_link(&mut self, now_us: u64, lost: u64, loss: f64, delay_us: u64) {
         let is_news = now_us >= self.begun_us + MOMENT_US + delay_us;
@@ -223,7 +223,12 @@ mod tests {
             let is_over = !useless.is_resting(from_us + SECOND);
             // Repairs help from then on, or do not.
             for tenth in 0..60 {
-                useless.on_settled(from_us + 30 * SECOND + tenth * SECOND / 10, settled(1_000, 50, 3), 0, false);
+                useless.on_settled(
+                    from_us + 30 * SECOND + tenth * SECOND / 10,
+                    settled(1_000, 50, 3),
+                    0,
+                    false,
+                );
             }
             is_over
         };

@@ -2,7 +2,7 @@
 
 use super::{Ingress, IngressCx, RECIPE_MAX};
 use crate::counters::{Rejected, Unused};
-use crate::wire::Half;
+use crate::wire::{BodyKind, Half};
 
 /// Maximum number of halves that wait for their other half.
 pub(super) const HALVES: usize = 16;
@@ -34,7 +34,10 @@ impl Ingress {
             if half.second { (&slot.bytes[..], half.bytes) } else { (half.bytes, &slot.bytes[..]) };
         joined.extend_from_slice(first);
         joined.extend_from_slice(second);
-        let result = self.handle_repair(cx, &joined);
+        let result = match BodyKind::read(&joined) {
+            Ok(BodyKind::Packets | BodyKind::Aside) if self.is_tunnel() => self.handle_packets(cx, &joined),
+            _ => self.handle_repair(cx, &joined),
+        };
         self.joined = joined;
         result
     }

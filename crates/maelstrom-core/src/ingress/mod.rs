@@ -9,6 +9,7 @@ mod context;
 mod counts;
 mod forecasting;
 mod halves;
+mod numbered;
 mod path;
 mod recovering;
 mod rung;
@@ -39,8 +40,8 @@ pub(crate) use context::IngressCx;
 pub use counts::{IngressCounts, RequestCounts};
 use foundation::Seq;
 use halves::{HALVES, HalfSlot};
+pub(crate) use numbered::Road;
 use path::Path;
-use recovering::Recovering;
 use rung::{Rung, Scene};
 use sight::{Sight, Verdict};
 
@@ -69,6 +70,7 @@ pub(crate) struct Ingress {
     doubtful: Doubtful,
     rung: Rung,
     give_up_us: u64,
+    road: Road,
     /// Buffer of the held repair in use.
     due: Vec<u8>,
     /// Longest symbol in bytes.
@@ -82,10 +84,10 @@ pub(crate) struct Ingress {
 }
 
 impl Ingress {
-    /// Creates an ingress that requests these packets. If `trusts_path`, losses need no proof ([`Path`]).
+    /// Creates an ingress that requests these packets, which arrive by this road.
     pub(crate) fn new(
         config: &IngressConfig,
-        trusts_path: bool,
+        road: Road,
         requests: Requests,
         on_congestion: OnCongestion,
     ) -> Self {
@@ -95,10 +97,12 @@ impl Ingress {
         let slots =
             (0..HALVES).map(|_| HalfSlot { bytes: Vec::with_capacity(symbol_max), ..HalfSlot::default() });
         let history = config.history as u64;
+        // A quarter of the history is left for packets that arrive before their place is named. Those of a
+        // tunnel come with their place.
+        let told_apart = if road == Road::Tunnel { config.places as u64 } else { history };
         Self {
             arrivals: Arrivals::new(config.history, config.places, symbol_max),
-            // A quarter of the history is left for packets that arrive before their place is named.
-            ledger: Ledger::new(history - history / 4, config.give_up_us),
+            ledger: Ledger::new(told_apart - told_apart / 4, config.give_up_us),
             earlier: LossReport::NONE,
             forecaster: Forecaster::new(),
             congestion: Congestion::new(on_congestion),
@@ -108,10 +112,11 @@ impl Ingress {
             held: Held::new(symbol_max + RECIPE_MAX),
             reach: Reach::default(),
             sight: Sight::new(history, config.give_up_us),
-            path: Path::new(trusts_path, NAMES_FACTOR * config.history),
+            path: Path::new(road != Road::Checked, NAMES_FACTOR * config.history),
             doubtful: Doubtful::default(),
             rung: Rung::new(requests),
             give_up_us: config.give_up_us,
+            road,
             due: Vec::with_capacity(symbol_max + RECIPE_MAX),
             symbol_max,
             terms: Vec::with_capacity(terms_max),
@@ -124,7 +129,7 @@ impl Ingress {
     /// Forgets the stream for a new session. Counts since the gateway's start continue, and the path is the
     /// same.
     pub(crate) fn restart(&mut self, config: &IngressConfig) {
-        let fresh = Self::new(config, false, Requests::Off, OnCongestion::default());
+        let fresh = Self::new(config, self.road, Requests::Off, OnCongestion::default());
         let old = std::mem::replace(self, fresh);
         self.earlier = old.losses();
         (self.counts, self.delays_us, self.path) = (old.counts, old.delays_us, old.path);
@@ -231,16 +236,22 @@ impl Ingress {
         if view.symbol.len() > self.symbol_max {
             return Err(Rejected::Malformed);
         }
-        self.path.on_repair();
+        if !self.is_tunnel() {
+            self.path.on_repair();
+        }
         if !view.is_names_only() {
             self.ledger.on_repair();
         }
+        let before = self.ledger.newest();
         if self.ledger.advance_to(&mut self.arrivals, view.last(), self.rung.pending()) {
             self.expire();
         }
         self.congestion.on_repair(self.ledger.newest());
         self.reach.on_repair(cx.now_us, self.held.wait_us(), self.ledger.newest());
         self.rung.on_repair(cx.now_us, &view, self.ledger.newest());
+        if self.is_tunnel() {
+            self.expect(cx.now_us, before, view.last().plus(1));
+        }
         match self.sight.judge(cx.now_us, &mut self.arrivals, &self.ledger, &view) {
             Verdict::Use => {}
             Verdict::UseFrom(limit) => self.skip_before(limit),
@@ -342,32 +353,14 @@ impl Ingress {
 
     fn solve(&mut self, cx: &mut IngressCx<'_>, view: &RecipeView<'_>) -> Result<(), Unused> {
         self.bind(cx, view)?;
-        let is_excused = self.is_excused();
-        for entry in view.entries().filter(|_| !is_excused) {
-            if !self.arrivals.is_uncounted(entry.seq) {
-                continue;
-            }
-            self.rung.on_missing(entry.seq);
-            if self.congestion.is_of_link(entry.seq) {
-                self.arrivals.count_missing(entry.seq);
-                self.path.on_missing();
-            }
-        }
+        self.count_missing(view);
         if view.is_names_only() {
             return Ok(());
         }
         view.terms(&mut self.terms);
         let undelivered = self.counts.undelivered;
-        let mut recovering = Recovering {
-            arrivals: &mut self.arrivals,
-            path: &mut self.path,
-            doubtful: &self.doubtful,
-            congestion: &mut self.congestion,
-            counts: &mut self.counts,
-            delays_us: &mut self.delays_us,
-            cx,
-        };
-        match self.decoder.handle_repair(&mut recovering, &self.terms, view.symbol) {
+        let (decoder, terms, mut recovering) = self.recovering(cx);
+        match decoder.handle_repair(&mut recovering, terms, view.symbol) {
             Outcome::Solved(_) => Ok(()),
             Outcome::Stored => Err(Unused::Waiting),
             Outcome::Rejected if self.counts.undelivered > undelivered => Err(Unused::NoRoom),
@@ -415,16 +408,8 @@ impl Ingress {
 
     /// Reports to the decoder that the symbol of a place is known.
     fn report_to_decoder(&mut self, cx: &mut IngressCx<'_>, seq: Seq) {
-        let mut recovering = Recovering {
-            arrivals: &mut self.arrivals,
-            path: &mut self.path,
-            doubtful: &self.doubtful,
-            congestion: &mut self.congestion,
-            counts: &mut self.counts,
-            delays_us: &mut self.delays_us,
-            cx,
-        };
-        self.decoder.handle_source(&mut recovering, SymbolId(seq.0));
+        let (decoder, _, mut recovering) = self.recovering(cx);
+        decoder.handle_source(&mut recovering, SymbolId(seq.0));
     }
 
     /// Takes the report that the tap has missed packets. Repairs recover nothing until
@@ -465,7 +450,9 @@ impl Ingress {
     /// Must be called every [`TICK_US`](crate::ledger::TICK_US).
     pub(crate) fn on_tick(&mut self, now_us: u64) {
         self.held.on_tick();
-        self.path.on_tick(now_us);
+        if !self.is_tunnel() {
+            self.path.on_tick(now_us);
+        }
         self.doubtful.expire(now_us);
         self.forecaster.on_tick(now_us);
         self.congestion.on_tick(now_us);

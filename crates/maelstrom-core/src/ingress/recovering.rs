@@ -1,19 +1,21 @@
 //! The path of a solved symbol: verification, the decision whether to inject its packet, and the outbox.
 
-use fec::{SymbolId, SymbolStore};
+use fec::{Decoder, SymbolId, SymbolStore, Term};
 use hdrhistogram::Histogram;
 
 use super::bring::bring_here;
+use super::numbered::may_arrive;
 use super::path::{Path, Solved};
-use super::{IngressCounts, IngressCx};
+use super::{Ingress, IngressCounts, IngressCx};
 use crate::arrivals::{Arrivals, Place, Treatment};
 use crate::congestion::{Congestion, Verdict};
 use crate::counters::Withheld;
 use crate::doubt::Doubtful;
+use crate::flow::Traits;
 use crate::identity::Name;
 use crate::outbox::Origin;
 use crate::packet::{MutableFields, Packet, mark_congestion};
-use crate::symbol::{SYMBOL_HEADER, fields_of, may_inject, verify};
+use crate::symbol::{SYMBOL_HEADER, fields_of, may_inject, verify, whole_packet};
 use foundation::Seq;
 
 /// The decoder's view of the arrivals, and the path of solved symbols.
@@ -25,6 +27,29 @@ pub(super) struct Recovering<'a, 'b> {
     pub(super) counts: &'a mut IngressCounts,
     pub(super) delays_us: &'a mut Histogram<u64>,
     pub(super) cx: &'a mut IngressCx<'b>,
+    /// Whether the packets come from a tunnel.
+    pub(super) is_tunnel: bool,
+}
+
+impl Ingress {
+    /// Returns the decoder, the terms of the repair in use, and what becomes of the symbols that it solves.
+    pub(super) fn recovering<'a, 'b>(
+        &'a mut self,
+        cx: &'a mut IngressCx<'b>,
+    ) -> (&'a mut Decoder, &'a [Term], Recovering<'a, 'b>) {
+        let is_tunnel = self.is_tunnel();
+        let recovering = Recovering {
+            arrivals: &mut self.arrivals,
+            path: &mut self.path,
+            doubtful: &self.doubtful,
+            congestion: &mut self.congestion,
+            counts: &mut self.counts,
+            delays_us: &mut self.delays_us,
+            cx,
+            is_tunnel,
+        };
+        (&mut self.decoder, &self.terms, recovering)
+    }
 }
 
 impl SymbolStore for Recovering<'_, '_> {
@@ -35,6 +60,7 @@ impl SymbolStore for Recovering<'_, '_> {
     fn on_recovered(&mut self, id: SymbolId, symbol: &[u8]) -> bool {
         let seq = Seq(id.0);
         match self.arrivals.place(seq) {
+            Place::Missing { .. } | Place::Unnamed if self.is_tunnel => self.deliver_whole(seq, symbol),
             Place::Missing { name, fields, .. } => self.deliver(seq, Some((name, fields)), symbol),
             Place::Unnamed => self.deliver(seq, None, symbol),
             // The packet was known, and its symbol had left the history.
@@ -46,6 +72,11 @@ impl SymbolStore for Recovering<'_, '_> {
 impl Recovering<'_, '_> {
     /// Restores the symbol of a known packet that was solved again. Injects nothing.
     fn put_back(&mut self, seq: Seq, symbol: &[u8]) -> bool {
+        if self.is_tunnel {
+            let Some(packet) = whole_packet(symbol) else { return false };
+            self.arrivals.restore(seq, &symbol[..SYMBOL_HEADER + packet.as_slice().len()]);
+            return true;
+        }
         let Some(room) = self.cx.recovered.reserve(symbol.len()) else { return false };
         let Some((_, packet)) = verify(symbol, self.cx.identity, room) else { return false };
         self.arrivals.restore(seq, &symbol[..SYMBOL_HEADER + packet.len()]);
@@ -103,10 +134,43 @@ impl Recovering<'_, '_> {
             let expected_us = self.arrivals.expected_us(seq);
             let late_us = expected_us.map(|expected_us| now_us.saturating_sub(expected_us));
             let (len, peer, repair) = (packet.len(), self.cx.peer, self.cx.repair);
-            self.cx.recovered.commit(Origin { peer, seq, repair, late_us }, len);
+            self.cx.recovered.commit(Origin { peer, seq, is_recovered: true, repair, late_us }, len);
             self.on_injected(late_us);
         }
         self.arrivals.recover(now_us, seq, name, symbol, treatment);
+        true
+    }
+
+    /// Queues a packet of the tunnel for the kernel, and keeps its symbol.
+    fn deliver_whole(&mut self, seq: Seq, symbol: &[u8]) -> bool {
+        let now_us = self.cx.now_us;
+        let Some(checked) = whole_packet(symbol) else { return false };
+        let packet = checked.as_slice();
+        let symbol = &symbol[..SYMBOL_HEADER + packet.len()];
+        let treatment = if may_arrive(&checked, self.cx) {
+            let Some(room) = self.cx.recovered.reserve(packet.len()) else {
+                self.counts.undelivered += 1;
+                return false;
+            };
+            room.copy_from_slice(packet);
+            let treatment = treat_congestion(self.congestion, self.counts, seq, room);
+            if treatment == Treatment::Injected {
+                let traits = Traits::of(&checked, self.cx.identity);
+                self.counts.raised_timestamps += u64::from(self.path.raise_timestamp(&traits, room));
+                let expected_us = self.arrivals.expected_us(seq);
+                let late_us = expected_us.map(|expected_us| now_us.saturating_sub(expected_us));
+                let (peer, repair) = (self.cx.peer, self.cx.repair);
+                self.cx
+                    .recovered
+                    .commit(Origin { peer, seq, is_recovered: true, repair, late_us }, packet.len());
+                self.on_injected(late_us);
+            }
+            treatment
+        } else {
+            self.counts.foreign_packets += 1;
+            Treatment::Withheld
+        };
+        self.arrivals.recover(now_us, seq, Name(0), symbol, treatment);
         true
     }
 

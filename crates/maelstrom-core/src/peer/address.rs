@@ -181,8 +181,9 @@ impl Peer {
                 token
             }
         };
-        let watched = self.config.networks.clone();
-        let hello = Hello { token, echo: far_token, previous: Token::UNKNOWN, restarts: false, watched };
+        let (watched, is_tunnel) = (self.config.networks.clone(), self.config.is_tunnel);
+        let (echo, previous) = (far_token, Token::UNKNOWN);
+        let hello = Hello { token, echo, previous, restarts: false, is_tunnel, watched };
         let to = Envelope::to(self.index).at(Some(from));
         self.send_as(&hello, &Keys::of(&self.config), to, entropy, out);
     }

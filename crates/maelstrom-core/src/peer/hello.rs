@@ -135,6 +135,9 @@ impl Peer {
         let (key, body) = self.hello_keys.open(datagram)?;
         let (shown, hello) = (Shown { key: key.clone(), part }, Hello::read(body)?);
         self.seen.insert(digest);
+        if hello.is_tunnel != self.config.is_tunnel {
+            return Err(Rejected::OtherMode);
+        }
         let next_token = self.renewal.as_ref().map(|renewal| renewal.token);
         // A Hello of our own that was sent back to us would begin a session with ourselves.
         if hello.token == self.own_token
@@ -210,18 +213,18 @@ impl Peer {
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
     ) {
-        let watched: Vec<IpNet> = self.config.networks.clone();
+        let (watched, is_tunnel): (Vec<IpNet>, bool) = (self.config.networks.clone(), self.config.is_tunnel);
         let keys: Keys = self.renewal.as_ref().map_or(&self.own_keys, |renewal| &renewal.keys).clone();
         let told_at = self.renewal.as_ref().and_then(|renewal| renewal.told_at);
         let hello = match &self.renewal {
             Some(renewal) => {
                 self.next_hello_us = now_us + renewal.pause_us(now_us);
                 let (token, restarts) = (renewal.token, renewal.restarts);
-                Hello { token, echo, previous: self.own_token, restarts, watched }
+                Hello { token, echo, previous: self.own_token, restarts, is_tunnel, watched }
             }
             None => {
                 let (token, previous) = (self.own_token, Token::UNKNOWN);
-                Hello { token, echo, previous, restarts: false, watched }
+                Hello { token, echo, previous, restarts: false, is_tunnel, watched }
             }
         };
         self.send_as(&hello, &keys, Envelope::to(self.index).at(told_at), entropy, out);

@@ -41,6 +41,9 @@ impl Peer {
         if kind == BodyKind::Report {
             return self.on_report(now_us, Report::read(body)?);
         }
+        if matches!(kind, BodyKind::Packets | BodyKind::Aside) {
+            return self.on_packets(now_us, body, out);
+        }
         if self.awaits_stream() {
             self.ingress.on_blind_repair();
             return Ok(());

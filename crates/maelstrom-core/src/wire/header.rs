@@ -3,7 +3,7 @@
 use crate::counters::Rejected;
 
 /// Version of the wire format, the high half of a datagram's first byte.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 /// Length of an AEAD tag in bytes.
 pub const TAG: usize = 16;
 /// Length of a sealed datagram's header in bytes: kind, time of sending (3), epoch (4), counter (4).
@@ -163,6 +163,10 @@ pub enum BodyKind {
     Request,
     /// Names of packets.
     Names,
+    /// Packets of a tunnel, with their positions in the stream.
+    Packets,
+    /// Packets of a tunnel that are not in the stream, because no repair contains them.
+    Aside,
 }
 
 impl BodyKind {
@@ -175,6 +179,8 @@ impl BodyKind {
             BodyKind::Share => 4,
             BodyKind::Request => 5,
             BodyKind::Names => 6,
+            BodyKind::Packets => 7,
+            BodyKind::Aside => 8,
         }
     }
 
@@ -190,6 +196,8 @@ impl BodyKind {
             Some(4) => Ok(BodyKind::Share),
             Some(5) => Ok(BodyKind::Request),
             Some(6) => Ok(BodyKind::Names),
+            Some(7) => Ok(BodyKind::Packets),
+            Some(8) => Ok(BodyKind::Aside),
             _ => Err(Rejected::Malformed),
         }
     }

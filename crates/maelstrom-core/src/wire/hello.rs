@@ -15,6 +15,10 @@ pub const NETWORKS_MAX: usize = 60;
 
 const NETWORK_LEN: usize = 18;
 
+/// Flags of a Hello.
+const RESTARTS: u8 = 1;
+const TUNNEL: u8 = 2;
+
 /// Length of a Hello without networks in bytes.
 const FIXED_LEN: usize = 3 * TOKEN_LEN + 2;
 
@@ -34,6 +38,9 @@ pub struct Hello {
     /// Whether the receiver starts a new stream with the renewed session, because the sender has not watched
     /// for a while.
     pub restarts: bool,
+    /// Whether packets travel between the two inside datagrams (a tunnel), as far as the sender's
+    /// configuration states.
+    pub is_tunnel: bool,
     /// Source networks whose arrivals the sender watches. Only packets from these are worth protecting
     /// towards it, because it cannot tell which others arrived.
     pub watched: Vec<IpNet>,
@@ -52,7 +59,8 @@ impl Hello {
         writer.put(&self.token.0);
         writer.put(&self.echo.0);
         writer.put(&self.previous.0);
-        writer.put(&[u8::from(self.restarts), self.watched.len() as u8]);
+        let flags = u8::from(self.restarts) * RESTARTS + u8::from(self.is_tunnel) * TUNNEL;
+        writer.put(&[flags, self.watched.len() as u8]);
         for network in &self.watched {
             let (family, address) = match network.network() {
                 IpAddr::V4(v4) => (4, v4.to_ipv6_mapped()),
@@ -72,11 +80,11 @@ impl Hello {
         let token = Token(reader.array()?);
         let echo = Token(reader.array()?);
         let previous = Token(reader.array()?);
-        let restarts = match reader.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(Rejected::Malformed),
-        };
+        let flags = reader.u8()?;
+        if flags & !(RESTARTS | TUNNEL) != 0 {
+            return Err(Rejected::Malformed);
+        }
+        let (restarts, is_tunnel) = (flags & RESTARTS != 0, flags & TUNNEL != 0);
         let count = usize::from(reader.u8()?);
         if count > NETWORKS_MAX {
             return Err(Rejected::Malformed);
@@ -85,7 +93,7 @@ impl Hello {
         if token == Token::UNKNOWN || !reader.rest().is_empty() {
             return Err(Rejected::Malformed);
         }
-        Ok(Self { token, echo, previous, restarts, watched })
+        Ok(Self { token, echo, previous, restarts, is_tunnel, watched })
     }
 }
 
@@ -108,12 +116,14 @@ mod tests {
     fn survives_the_wire() {
         let watched = ["10.81.2.0/24", "fd00:2::/32", "0.0.0.0/0"].map(|net| net.parse().unwrap()).to_vec();
         let (token, echo, previous) = (Token([7; 16]), Token::UNKNOWN, Token([5; 16]));
-        let hello = Hello { token, echo, previous, restarts: true, watched };
-        let mut body = vec![0; hello.wire_len()];
-        hello.write(&mut body);
-        assert_eq!(Hello::read(&body), Ok(hello));
-        for cut in 0..body.len() {
-            assert_eq!(Hello::read(&body[..cut]), Err(Rejected::Malformed));
+        for (restarts, is_tunnel) in [(true, false), (false, true), (true, true), (false, false)] {
+            let hello = Hello { token, echo, previous, restarts, is_tunnel, watched: watched.clone() };
+            let mut body = vec![0; hello.wire_len()];
+            hello.write(&mut body);
+            assert_eq!(Hello::read(&body), Ok(hello));
+            for cut in 0..body.len() {
+                assert_eq!(Hello::read(&body[..cut]), Err(Rejected::Malformed));
+            }
         }
     }
 

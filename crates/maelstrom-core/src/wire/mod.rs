@@ -5,6 +5,7 @@ mod half;
 mod header;
 mod hello;
 mod layout;
+mod packets;
 mod recipe;
 mod repair;
 mod report;
@@ -18,6 +19,7 @@ pub use header::{
 };
 pub use hello::{HELLO_MAX, Hello, NETWORKS_MAX};
 pub use layout::{EXCEPTIONS_BUDGET, Entry, NAMES_APART_MAX, TERMS_MAX, WINDOW_MAX};
+pub use packets::{Bundle, PACKET_HEADER, PACKETS_HEADER, PacketsView};
 pub use recipe::{Recipe, repair_overhead};
 pub use repair::{RecipeView, Sum};
 pub use report::{BURST_BUCKETS, Echo, LossReport, Report};

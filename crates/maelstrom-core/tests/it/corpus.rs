@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::{env, fs};
 
-use crate::pair::{A, B, Pair, coin, config, payload, udp};
+use crate::pair::{A, B, Pair, coin, config, payload, tunnel, udp};
 use crate::replay::{inputs, replay};
 use maelstrom_core::session::{HelloKey, Opener};
 use maelstrom_core::share::Share;
 use maelstrom_core::wire::{
-    Announcement, BodyKind, Half, Hello, Outer, RecipeView, Report, Request, Sum, VERSION,
+    Announcement, BodyKind, Half, Hello, Outer, PacketsView, RecipeView, Report, Request, Sum, VERSION,
 };
-use maelstrom_core::{Config, PeerKey, Requests, Schedule, Seq, Token};
+use maelstrom_core::{Class, Config, Match, PeerKey, Protect, Requests, Schedule, Seq, Token};
 
 #[test]
 fn wire_readers_take_all_that_fuzzing_found() {
@@ -42,6 +42,8 @@ fn kind(data: &[u8]) -> Option<&'static str> {
         }
         BodyKind::Share => Announcement::read(data).ok().map(|_| "share"),
         BodyKind::Request => Request::read(data, Seq(0)).ok().map(|_| "request"),
+        BodyKind::Packets => PacketsView::read(data, Seq(0)).ok().map(|_| "packets"),
+        BodyKind::Aside => PacketsView::read(data, Seq(0)).ok().map(|_| "packets_aside"),
         BodyKind::Names | BodyKind::Repair => Some(match RecipeView::read(data, Seq(0)).ok()?.sum() {
             Sum::None => "names",
             Sum::Layer => "repair_layer",
@@ -57,8 +59,10 @@ fn specimens() -> BTreeMap<&'static str, Vec<u8>> {
     let window = |rate: &str, window| Schedule::Sliding { rate: rate.parse().unwrap(), window, density: 15 };
     let block = Schedule::ReedSolomon { r: 4, c: 2, interleave: 2 };
     // At the lower rate, names travel in datagrams of their own.
-    for schedule in [Schedule::layered(), block, window("1/2", 16), window("1/32", 256)] {
-        for datagram in datagrams(&schedule) {
+    let passive = [Schedule::layered(), block, window("1/2", 16), window("1/32", 256)];
+    let all = passive.into_iter().map(|schedule| (schedule, false)).chain([(Schedule::Auto, true)]);
+    for (schedule, by_tunnel) in all {
+        for datagram in datagrams(&schedule, by_tunnel) {
             if let Some(kind) = kind(&datagram) {
                 specimens.entry(kind).or_insert(datagram);
             }
@@ -68,9 +72,16 @@ fn specimens() -> BTreeMap<&'static str, Vec<u8>> {
 }
 
 /// Returns the datagrams that two gateways send each other, and what is sealed in them.
-fn datagrams(schedule: &Schedule) -> Vec<Vec<u8>> {
-    let configs =
-        [A, B].map(|side| Config { schedule: schedule.clone(), requests: Requests::All, ..config(side) });
+fn datagrams(schedule: &Schedule, by_tunnel: bool) -> Vec<Vec<u8>> {
+    let side = |side| if by_tunnel { tunnel(side) } else { config(side) };
+    // Of a tunnel, small packets travel aside.
+    let matches = Match { length: Some(0..=if by_tunnel { 90 } else { 0 }), ..Match::default() };
+    let small = Class { name: "small".to_owned(), matches, protect: Protect::Off, late_us: None };
+    let classes = vec![small];
+    let configs = [A, B].map(|at| {
+        let (schedule, classes) = (schedule.clone(), classes.clone());
+        Config { schedule, requests: Requests::All, classes, ..side(at) }
+    });
     let mut pair = Pair::new(configs);
     pair.sent_datagrams = Some(Vec::new());
     pair.run_until_up();
@@ -78,13 +89,18 @@ fn datagrams(schedule: &Schedule) -> Vec<Vec<u8>> {
     pair.gateways[A].set_share(pair.now_us, Share::ALL);
     let mut lose = coin(5, 0.2);
     for n in 0..600u32 {
-        pair.send(A, &udp(A, n as u16, &payload(n % 40)), lose());
+        let packet = udp(A, n as u16, &payload(n % 40));
+        if by_tunnel {
+            pair.send_by_tunnel(A, &[packet]);
+        } else {
+            pair.send(A, &packet, lose());
+        }
         pair.advance(1_000);
     }
     // Long repairs travel in halves.
     pair.datagram_max = 700 - 28;
     pair.advance(30_000_000);
-    for n in 0..60u32 {
+    for n in (0..60u32).filter(|_| !by_tunnel) {
         pair.send(A, &udp(A, n as u16, &payload(600 + n)), lose());
         pair.advance(1_000);
     }
@@ -117,6 +133,8 @@ fn the_corpus_has_each_kind_of_datagram_and_body() {
         "names",
         "outer_hello",
         "outer_sealed",
+        "packets",
+        "packets_aside",
         "repair_block",
         "repair_layer",
         "repair_window",

@@ -21,7 +21,7 @@ fn named(named: u64) -> LossReport {
 
 /// A gateway that has sent `count` packets to a liar.
 fn liar(count: u16) -> Liar {
-    let mut liar = Liar::to(Schedule::Auto);
+    let mut liar = Liar::to(Schedule::Auto, false);
     (0..count).for_each(|n| liar.leave(&udp(A, n, &[7; 400])));
     assert_eq!(liar.egress().source_packets, u64::from(count));
     liar

@@ -44,6 +44,7 @@ mod sparse;
 mod split;
 mod stalls;
 mod translated;
+mod tunnel;
 mod uninjected;
 mod windows;
 mod wireshark;

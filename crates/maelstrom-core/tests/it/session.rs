@@ -2,6 +2,7 @@
 
 use crate::pair::{A, B, Pair, coin, config, udp};
 use maelstrom_core::counters::Rejected;
+use maelstrom_core::wire::VERSION;
 use maelstrom_core::{Config, Gateway, PeerConfig, PeerKey};
 use testkit::Random;
 
@@ -193,7 +194,7 @@ fn a_hello_of_an_earlier_start_that_echoes_us_never_brings_its_key_back() {
     let mut out = pair.gateways[A].outbox();
     pair.gateways[A].handle_timeout(pair.now_us + 2_000_000, &mut out);
     let hellos: Vec<_> = out.datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
-    let hello = hellos.iter().find(|datagram| datagram[0] == 0x61).expect("a Hello every second");
+    let hello = hellos.iter().find(|datagram| datagram[0] == VERSION << 4 | 1).expect("a Hello every second");
     pair.gateways[A] = Gateway::new(config(A), [81; 32]).unwrap();
     pair.advance(2_000_000);
     let sessions = pair.status(B, |peer| peer.sessions);
@@ -211,7 +212,7 @@ fn our_own_hello_sent_back_to_us_changes_nothing() {
         pair.advance(1_100_000);
         pair.gateways[A].handle_timeout(pair.now_us + 1_100_000, &mut out);
         let reflected: Vec<_> = out.datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
-        for datagram in reflected.iter().filter(|datagram| datagram[0] == 0x61) {
+        for datagram in reflected.iter().filter(|datagram| datagram[0] == VERSION << 4 | 1) {
             pair.inject(A, datagram);
         }
     }

@@ -31,16 +31,25 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
 }
 
 fn interfaces_differ(draft: &Draft, findings: &mut Findings) {
-    let (Some(wan), Some(tun)) = (&draft.gateway.wan, &draft.gateway.tun) else { return };
-    if wan.value == tun.value {
-        findings.add(
-            Diagnostic::error("same-interface", "`wan` and `tun` name the same interface")
-                .at(tun.span.clone().or(wan.span.clone()))
-                .related(wan.span.clone(), "`wan` is here")
-                .expected("another name for `tun`: the gateway creates that device")
-                .seen(format!("\"{}\"", wan.value))
-                .help("leave `tun` out"),
-        );
+    let gateway = &draft.gateway;
+    let names = [("wan", &gateway.wan), ("tun", &gateway.tun), ("tunnel", &gateway.tunnel)];
+    for (at, (own, name)) in names.iter().enumerate() {
+        for (other, former) in &names[..at] {
+            let (Some(name), Some(former)) = (name, former) else { continue };
+            if name.value == former.value {
+                findings.add(
+                    Diagnostic::error(
+                        "same-interface",
+                        format!("`{other}` and `{own}` name the same interface"),
+                    )
+                    .at(name.span.clone().or(former.span.clone()))
+                    .related(former.span.clone(), format!("`{other}` is here"))
+                    .expected(format!("another name for `{own}`: the gateway creates that device"))
+                    .seen(format!("\"{}\"", name.value))
+                    .help(format!("leave `{own}` out")),
+                );
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use maelstrom_core::{Class, PeerKey, Schedule, Scheme};
 
 use super::keys::{ClassDraft, CodeDraft, Gateway, GatewayDraft};
 use super::split::{Split, SplitDraft};
-use super::types::{Code, PathChoice, Peer, PeerAddress, SchemeChoice};
+use super::types::{Code, Mode, PathChoice, Peer, PeerAddress, SchemeChoice};
 
 /// A gateway's whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,6 +115,8 @@ pub(super) struct PeerDraft {
     pub(super) next_key: Option<Setting<PeerKey>>,
     pub(super) carrier: Option<Setting<Option<SocketAddr>>>,
     pub(super) path: Option<Setting<PathChoice>>,
+    pub(super) mode: Option<Setting<Option<Mode>>>,
+    pub(super) route: Option<Setting<bool>>,
 }
 
 /// The invariant of a draft without errors.
@@ -131,8 +133,8 @@ impl PeerDraft {
         }
     }
 
-    /// `v6`: the IP version in which repairs travel.
-    fn finish(self, v6: bool) -> Peer {
+    /// `v6`: the IP version in which repairs travel. `mode`: that of peers without one.
+    fn finish(self, v6: bool, mode: Mode) -> Peer {
         let unknown = if v6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
         let address = self.address.expect(GAP).value;
         let whereabouts = address.whereabouts();
@@ -152,6 +154,8 @@ impl PeerDraft {
             next_key: self.next_key.map(|key| key.value),
             carrier: self.carrier.expect(GAP).value,
             path: self.path.expect(GAP).value,
+            mode: self.mode.expect(GAP).value.unwrap_or(mode),
+            route: self.route.expect(GAP).value,
         }
     }
 }
@@ -163,13 +167,13 @@ impl Draft {
     /// If there is a gap: the reader must have reported an error for it.
     pub(super) fn finish(self) -> GatewayConfig {
         let gateway = Gateway::finish(self.gateway);
-        let v6 = gateway.listen.is_ipv6();
+        let (v6, mode) = (gateway.listen.is_ipv6(), gateway.mode);
         GatewayConfig {
             gateway,
             code: self.code.finish(),
             classes: self.classes.into_iter().map(ClassDraft::class).collect(),
             split: Split::finish(self.split),
-            peers: self.peers.into_iter().map(|peer| peer.finish(v6)).collect(),
+            peers: self.peers.into_iter().map(|peer| peer.finish(v6, mode)).collect(),
         }
     }
 }

@@ -72,10 +72,11 @@ diagnostics::settings! {
     /// This machine's side: the section `[gateway]`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Gateway(GatewayDraft): "gateway" as "[gateway]" {
-        /// Path of source packets. With `passive` the kernel forwards them untouched, and the gateway reads
-        /// copies.
+        /// Path of source packets, unless a peer has a `mode` of its own. With `passive` the kernel forwards
+        /// them untouched, and the gateway reads copies. With `tunnel` they travel inside encrypted datagrams
+        /// of the two gateways.
         mode: Mode {
-            form: Choice(&[("passive", Mode::Passive)]),
+            form: Choice(&MODES),
             default: Fallback::Toml("\"passive\""),
             example: "mode = \"passive\"",
         }
@@ -180,6 +181,12 @@ diagnostics::settings! {
             default: Fallback::Toml("true"),
             example: "tick = true",
         }
+        /// TUN device of the tunnel: packets for peers in tunnel mode leave by it. The gateway creates it.
+        tunnel: String {
+            form: interface_name(),
+            default: Fallback::Toml("\"undrop1\""),
+            example: "tunnel = \"undrop1\"",
+        }
         /// TUN device through which recovered packets enter the kernel. The gateway creates it.
         tun: String {
             form: interface_name(),
@@ -195,6 +202,9 @@ impl Gateway {
         self.local_networks.iter().flatten().map(|network| network.value).collect()
     }
 }
+
+/// Words of `mode`.
+const MODES: [(&str, Mode); 2] = [("passive", Mode::Passive), ("tunnel", Mode::Tunnel)];
 
 /// Words of `scheme`.
 const SCHEMES: [(&str, SchemeChoice); 4] = {
@@ -441,6 +451,19 @@ diagnostics::settings! {
             )),
             default: Fallback::Absent("none: no connection to the peer's networks is split"),
             example: "carrier = \"10.81.2.1:4701\"",
+        }
+        /// Path of packets to and from this site. Both gateways of a pair must state the same.
+        mode: Option<Mode> {
+            form: Optional(Choice(&MODES)),
+            default: Fallback::Absent("that of `[gateway]`"),
+            example: "mode = \"tunnel\"",
+        }
+        /// Whether the gateway sets the routes to these networks, in tunnel mode. They lead to the device
+        /// `tunnel` and disappear with it.
+        route: bool {
+            form: Boolean,
+            default: Fallback::Toml("true"),
+            example: "route = true",
         }
         /// With `checked`, missing packets are recovered only while nothing suggests that they took another
         /// path or were rewritten. With `trusted` they always are. Choose `trusted` only if the link is known

@@ -205,6 +205,7 @@ mod tests {
             key: PeerKey::new([7; 32]),
             next_key: None,
             trusts_path: false,
+            is_tunnel: false,
         };
         Config {
             listen: "10.81.9.1:4700".parse().unwrap(),

@@ -94,8 +94,8 @@ impl KeyFiles<'_> {
             self.key_of(title, "next_key_file", file)
         });
         let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
-        let PeerKeysDraft { name, address, carrier, path, .. } = peer;
-        PeerDraft { name, address, networks, key, next_key, carrier, path }
+        let PeerKeysDraft { name, address, carrier, path, mode, route, .. } = peer;
+        PeerDraft { name, address, networks, key, next_key, carrier, path, mode, route }
     }
 
     /// The key in the file that the setting `name` names.

@@ -15,6 +15,8 @@ use maelstrom_core::{PeerKey, RepairDscp, Requests, Schedule, Scheme, Whereabout
 pub enum Mode {
     /// The kernel forwards them untouched; the gateway reads copies (Maelstrom §4.1).
     Passive,
+    /// They travel inside datagrams of the gateways, by a TUN device (thesis §3.3.2).
+    Tunnel,
 }
 
 /// The tap that copies the packets.
@@ -228,6 +230,10 @@ pub struct Peer {
     pub carrier: Option<SocketAddr>,
     /// Whether missing packets may have taken another path.
     pub path: PathChoice,
+    /// How packets travel to its site.
+    pub mode: Mode,
+    /// Whether the gateway sets the routes to its networks, in tunnel mode.
+    pub route: bool,
 }
 
 impl Peer {

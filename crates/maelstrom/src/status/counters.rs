@@ -35,6 +35,8 @@ foundation::reasons! {
         Unsent = "datagrams the socket did not take",
         /// The kernel refused a recovered packet.
         Uninjected = "recovered packets the kernel did not take",
+        /// The kernel refused a packet of the tunnel.
+        Untaken = "packets of the tunnel the kernel did not take",
         /// A recovered packet was written and was not seen at the WAN interface.
         NotAtWan = "recovered packets that did not arrive at the WAN interface",
         /// The kernel would send a recovered packet back to the WAN.

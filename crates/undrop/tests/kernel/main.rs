@@ -1,6 +1,7 @@
 //! Tests on sockets, devices and namespaces of the real kernel, in one program.
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
+mod by_tunnel;
 mod bypass;
 mod capture;
 mod check_machine;

@@ -41,6 +41,11 @@ impl Solved {
 }
 
 impl Path {
+    /// Notes a packet of a tunnel, which is authentic, by the timestamp of its TCP connection.
+    pub(in super::super) fn note_timestamp(&mut self, traits: &Traits) {
+        self.flows.on_named_timestamp(traits.flow, traits.timestamp);
+    }
+
     /// Gives a packet that is injected the newest timestamp of its TCP connection, if that is newer than its
     /// own ([`tcp_time`]). Returns whether it did.
     pub(in super::super) fn raise_timestamp(&mut self, traits: &Traits, packet: &mut [u8]) -> bool {

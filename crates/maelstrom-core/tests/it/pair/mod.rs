@@ -40,6 +40,7 @@ pub fn config(side: usize) -> Config {
             key: PeerKey::new([5; 32]),
             next_key: None,
             trusts_path: false,
+            is_tunnel: false,
         }],
     }
 }
@@ -49,6 +50,13 @@ pub fn config(side: usize) -> Config {
 pub fn trusting(side: usize) -> Config {
     let config = config(side);
     let peer = PeerConfig { trusts_path: true, ..config.peers[0].clone() };
+    Config { peers: vec![peer], ..config }
+}
+
+/// A gateway whose packets travel in datagrams.
+pub fn tunnel(side: usize) -> Config {
+    let config = Config { schedule: Schedule::Auto, ..config(side) };
+    let peer = PeerConfig { is_tunnel: true, ..config.peers[0].clone() };
     Config { peers: vec![peer], ..config }
 }
 
@@ -270,6 +278,14 @@ impl Pair {
             restore(&mut routed, MutableFields { ttl: fields.ttl - 1, ..fields });
             self.launch(1 - from, routed, false);
         }
+        self.exchange();
+    }
+
+    /// Sends packets from `from` by the tunnel, as a driver does that finds them all waiting.
+    pub fn send_by_tunnel(&mut self, from: usize, packets: &[Vec<u8>]) {
+        let (gateway, out) = (&mut self.gateways[from], &mut self.out[from]);
+        packets.iter().for_each(|packet| gateway.handle_tunnelled(self.now_us, packet, out));
+        gateway.flush_tunnels(self.now_us, out);
         self.exchange();
     }
 

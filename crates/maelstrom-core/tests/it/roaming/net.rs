@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 
+use maelstrom_core::wire::VERSION;
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus, Whereabouts};
 
 use crate::pair::{A, payload, trusting};
@@ -13,8 +14,8 @@ pub(super) const HUB: usize = 0;
 pub(super) const SPOKE: usize = 1;
 
 /// First byte of a Hello, and of a sealed datagram.
-pub(super) const HELLO: u8 = 0x61;
-const SEALED: u8 = 0x62;
+pub(super) const HELLO: u8 = VERSION << 4 | 1;
+const SEALED: u8 = VERSION << 4 | 2;
 
 pub(super) fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -38,6 +39,7 @@ pub(super) fn hub(spokes: usize) -> Config {
         key: PeerKey::new([number as u8; 32]),
         next_key: None,
         trusts_path: true,
+        is_tunnel: false,
     };
     Config { listen: hub_at(), peers: (1..=spokes).map(peer).collect(), ..trusting(A) }
 }

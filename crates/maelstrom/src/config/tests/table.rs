@@ -40,6 +40,7 @@ fn an_absent_key_has_the_default_that_the_table_states() {
                 // Their defaults come from elsewhere.
                 "lan_mtu" | "wan_mtu" | "name" | "local_networks" | "late_ms" | "overhead_max"
                 | "max_repair_rate" | "loss_record" | "metrics" | "next_key_file" | "carrier" => {}
+                "mode" if section == "peer" => {}
                 // The key belongs to another scheme than the default.
                 _ if !key.fits("auto") => {}
                 name => long += &format!("{name} = {}\n", default_of(&key).unwrap()),

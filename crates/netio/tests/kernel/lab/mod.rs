@@ -109,8 +109,8 @@ impl Lab {
         Ok(Self { a, r, b, wire: Some(Wire::lay(out, back, end, offloads)) })
     }
 
-    /// Waits until the wire is idle and returns what passed over it. What the devices dropped before the wire
-    /// is for the caller to see.
+    /// Waits until the wire is idle and returns all that passed over it. The caller looks for packets that
+    /// devices dropped before the wire.
     pub(crate) fn finish(&mut self) -> Recording {
         self.wire.take().expect("finished once").finish()
     }

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use maelstrom::status::{
-    CauseStatus, ClassStatus, CongestionStatus, Counts, DelayStatus, LossStatus, PauseStatus, PeerStatus,
-    Status,
+    CauseStatus, ClassStatus, CongestionStatus, Counts, DelayStatus, EgressStatus, LossStatus, PauseStatus,
+    PeerStatus, Status,
 };
 
 use maelstrom::status::reasons::{
@@ -58,6 +58,7 @@ pub(super) fn render(status: &Status) -> String {
     }
     pauses(&mut text, &status.pauses);
     reasons::<Unprotected>(&mut text, "not protected", &status.not_protected);
+    reasons::<Unprotected>(&mut text, "not tunnelled", &status.not_tunnelled);
     reasons::<Rejected>(&mut text, "datagrams refused", &status.rejected);
     reasons::<Counter>(&mut text, "other", &status.counters);
     text.truncate(text.trim_end().len());
@@ -77,20 +78,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
     }
     row(text, "networks", &networks.join(", "));
     peer.differences.iter().for_each(|difference| row(text, "DIFFERENCE", difference));
-    row(text, "sent", &format!("{} packets, {}", number(egress.source_packets), bytes(egress.source_bytes)));
-    if egress.flows_protected_percent < 100.0 {
-        let share =
-            format!("{:.1} % OF THE FLOWS PROTECTED, for lack of time", egress.flows_protected_percent);
-        row(text, "", &share);
-    }
-    let repairs = format!(
-        "{} repairs, {}, overhead {:.1} %, {} cut in two",
-        number(egress.repair_packets),
-        bytes(egress.repair_bytes),
-        egress.overhead_percent,
-        number(egress.repairs_cut_in_two)
-    );
-    row(text, "", &repairs);
+    sent(text, egress);
     code(text, peer);
     row(text, "lost there", &losses(&peer.far));
     row(
@@ -134,6 +122,33 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
             "PAUSED FLOWS",
             &format!("{}, with packets that could not be cut", number(ingress.paused_flows)),
         );
+    }
+}
+
+/// Writes the counts of packets, repairs, and a tunnel's datagrams.
+fn sent(text: &mut String, egress: &EgressStatus) {
+    row(text, "sent", &format!("{} packets, {}", number(egress.source_packets), bytes(egress.source_bytes)));
+    if egress.flows_protected_percent < 100.0 {
+        let share =
+            format!("{:.1} % OF THE FLOWS PROTECTED, for lack of time", egress.flows_protected_percent);
+        row(text, "", &share);
+    }
+    let repairs = format!(
+        "{} repairs, {}, overhead {:.1} %, {} cut in two",
+        number(egress.repair_packets),
+        bytes(egress.repair_bytes),
+        egress.overhead_percent,
+        number(egress.repairs_cut_in_two)
+    );
+    row(text, "", &repairs);
+    if let Some(tunnel) = &egress.tunnel {
+        let carried = format!(
+            "{} packets in {} datagrams, {}",
+            number(tunnel.packets),
+            number(tunnel.datagrams),
+            bytes(tunnel.bytes)
+        );
+        row(text, "tunnel", &carried);
     }
 }
 
@@ -413,6 +428,7 @@ mod tests {
             peers: vec![osaka()],
             classes: vec![backup(), voice()],
             not_protected: Counts::from([("no_peer".to_owned(), 5)]),
+            not_tunnelled: Counts::default(),
             rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
             counters: Counts::new(),
             split: None,

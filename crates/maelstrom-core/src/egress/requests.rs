@@ -1,0 +1,52 @@
+//! Answers to the requests of the far ingress, and the caps on those of our own.
+
+use fec::Scheme;
+use foundation::Seq;
+
+use super::Egress;
+use crate::caps::Cap;
+use crate::coder::CodedRepair;
+use crate::counters::{Refused, Unanswered};
+use crate::sender::Outlet;
+use crate::wire::{Half, Recipe, Request, SEALED_HEADER, TAG};
+
+/// Number of bytes by which the UDP payload of a copy is longer than its symbol, also if it is cut in two.
+const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
+
+impl Egress {
+    /// Sends the packets that the peer asks for, as far as they are kept and the budget allows.
+    pub(crate) fn handle_request(&mut self, request: &Request, outlet: &mut Outlet<'_>) {
+        self.sender.counts.requests += 1;
+        let mut left = request.deficit;
+        for seq in request.places() {
+            if left == 0 {
+                break;
+            }
+            match self.answer(seq, outlet) {
+                Ok(()) => left -= 1,
+                Err(reason) => self.sender.counts.unanswered.add(reason),
+            }
+        }
+    }
+
+    /// Decides whether a request of ours leaves, in a datagram of this length.
+    pub(crate) fn admit_request(&mut self, now_us: u64, len: usize) -> bool {
+        let is_admitted = self.sender.admit(now_us, Refused::Request).is_ok();
+        if is_admitted {
+            self.sender.caps.on_datagram(len + self.sender.outer);
+        }
+        is_admitted
+    }
+
+    fn answer(&mut self, seq: Seq, outlet: &mut Outlet<'_>) -> Result<(), Unanswered> {
+        self.sender.admit(outlet.now_us, Refused::Answer).map_err(|_: Cap| Unanswered::Capped)?;
+        let (entry, symbol) = self.answers.answer(seq, COPY_OVERHEAD + self.sender.outer)?;
+        let entries = &[entry];
+        let recipe = Recipe::Named { scheme: Scheme::Layered, row: 0, stride: 1, entries };
+        let before = self.sender.counts.repair_bytes;
+        self.sender.transmit(&CodedRepair { recipe, symbol }, outlet);
+        self.sender.counts.answers += 1;
+        self.sender.counts.answer_bytes += self.sender.counts.repair_bytes - before;
+        Ok(())
+    }
+}

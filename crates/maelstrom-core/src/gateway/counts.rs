@@ -1,0 +1,27 @@
+//! Counts of a gateway, for status and metrics.
+
+use super::Gateway;
+use crate::class::{Class, ClassCounts};
+use crate::counters::{RejectedCounts, UnprotectedCounts};
+
+impl Gateway {
+    /// The classes, with the counts of their packets that left for a peer's site.
+    pub fn classes(&self) -> impl Iterator<Item = (&Class, ClassCounts)> {
+        self.classes.iter()
+    }
+
+    /// Counts of outgoing packets that got no repair, by reason.
+    pub fn unprotected(&self) -> &UnprotectedCounts {
+        &self.unprotected
+    }
+
+    /// Counts of datagrams refused on the repair channel, by reason.
+    pub fn rejected(&self) -> &RejectedCounts {
+        &self.rejected
+    }
+
+    /// Counts of packets for tunnels that were dropped, by reason.
+    pub fn refused(&self) -> &UnprotectedCounts {
+        &self.refused
+    }
+}

@@ -1,0 +1,142 @@
+//! Packets of a tunnel: they carry their positions, so that a loss is known with the next packet, and nothing
+//! else can be taken for one.
+
+use super::{Ingress, IngressCx};
+use crate::arrivals::Placed;
+use crate::counters::Rejected;
+use crate::flow::Traits;
+use crate::outbox::Origin;
+use crate::packet::Packet;
+use crate::symbol::{SYMBOL_HEADER, Symbol};
+use crate::wire::{PacketsView, RecipeView};
+use foundation::Seq;
+
+/// How the packets of the far site arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Road {
+    /// Beside the repairs. Losses need proof.
+    Checked,
+    /// Beside the repairs, by the operator's word.
+    Trusted,
+    /// In datagrams of the far gateway, with their positions.
+    Tunnel,
+}
+
+impl Ingress {
+    /// Whether packets arrive with their positions.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.road == Road::Tunnel
+    }
+
+    /// Takes authentic packets of the tunnel, and hands them on.
+    pub(crate) fn handle_packets(&mut self, cx: &mut IngressCx<'_>, body: &[u8]) -> Result<(), Rejected> {
+        let packets = PacketsView::read(body, self.ledger.newest())?;
+        for (position, bytes) in packets {
+            self.counts.source_packets += 1;
+            self.counts.source_bytes += bytes.len() as u64;
+            if bytes.len() + SYMBOL_HEADER > self.symbol_max {
+                self.counts.too_long += 1;
+            } else if position.is_none_or(|seq| self.place(cx, seq, bytes)) {
+                self.hand_on(cx, position, bytes);
+            }
+        }
+        self.on_names(cx.now_us);
+        self.rung.wake(cx.now_us, &self.decoder);
+        Ok(())
+    }
+
+    /// Keeps a packet at its place; returns whether it has not been handed on yet.
+    fn place(&mut self, cx: &mut IngressCx<'_>, seq: Seq, bytes: &[u8]) -> bool {
+        if seq < self.ledger.oldest_open() {
+            // Its fate is settled, and perhaps it was recovered.
+            self.counts.late += 1;
+            return false;
+        }
+        self.advance(cx.now_us, seq);
+        self.held.on_arrival();
+        match self.arrivals.put(cx.now_us, seq, &Symbol::whole(bytes)) {
+            Placed::New => true,
+            Placed::Late { late_us } => {
+                self.counts.late += 1;
+                self.held.on_late_packet(late_us);
+                self.report_to_decoder(cx, seq);
+                true
+            }
+            Placed::Solved { late_us, is_injected } => {
+                self.counts.late += 1;
+                self.held.on_late_packet(late_us);
+                !is_injected
+            }
+            Placed::Double => false,
+        }
+    }
+
+    /// Notes that the far egress has sent the packet at a place, and all before it.
+    fn advance(&mut self, now_us: u64, seq: Seq) {
+        let before = self.ledger.newest();
+        if self.ledger.advance_to(&mut self.arrivals, seq, self.rung.pending()) {
+            self.expire();
+        }
+        self.congestion.on_repair(self.ledger.newest());
+        self.reach.on_repair(now_us, self.held.wait_us(), self.ledger.newest());
+        self.expect(now_us, before, seq);
+    }
+
+    /// Notes that the packets before `limit` have been sent, of which those before `from` are known to have
+    /// been. Of a gap that is too wide, only the end is told apart.
+    pub(super) fn expect(&mut self, now_us: u64, from: Seq, limit: Seq) {
+        let first = from.max(self.ledger.oldest_open()).max(limit.minus(self.arrivals.places() / 2));
+        self.arrivals.expect(now_us, first, limit);
+    }
+
+    /// Hands a packet to the driver, if it is one of the far site for this one.
+    fn hand_on(&mut self, cx: &mut IngressCx<'_>, position: Option<Seq>, bytes: &[u8]) {
+        let Some(packet) = Packet::new_whole(bytes).ok().filter(|packet| may_arrive(packet, cx)) else {
+            self.counts.foreign_packets += 1;
+            return;
+        };
+        let traits = Traits::of(&packet, cx.identity);
+        self.path.note_timestamp(&traits);
+        let bytes = packet.as_slice();
+        let Some(room) = cx.recovered.reserve(bytes.len()) else {
+            self.counts.undelivered += 1;
+            return;
+        };
+        room.copy_from_slice(bytes);
+        let (seq, repair, late_us) = (position.unwrap_or_default(), None, None);
+        let origin = Origin { peer: cx.peer, seq, is_recovered: false, repair, late_us };
+        cx.recovered.commit(origin, bytes.len());
+    }
+
+    /// Counts the packets that a repair has waited for in vain.
+    pub(super) fn count_missing(&mut self, view: &RecipeView<'_>) {
+        if self.is_excused() {
+            return;
+        }
+        if self.is_tunnel() {
+            view.packets().for_each(|seq| self.count_missing_at(seq));
+        } else {
+            view.entries().for_each(|entry| self.count_missing_at(entry.seq));
+        }
+    }
+
+    fn count_missing_at(&mut self, seq: Seq) {
+        if !self.arrivals.is_uncounted(seq) {
+            return;
+        }
+        self.rung.on_missing(seq);
+        if self.congestion.is_of_link(seq) {
+            self.arrivals.count_missing(seq);
+            if !self.is_tunnel() {
+                self.path.on_missing();
+            }
+        }
+    }
+}
+
+/// Whether a packet of the tunnel may enter this site: it comes from the far one, or reports an error on the
+/// way there, and goes to this one.
+pub(super) fn may_arrive(packet: &Packet<'_>, cx: &IngressCx<'_>) -> bool {
+    let is_of_site = cx.networks.contains(packet.source()) || packet.is_icmp_error();
+    is_of_site && cx.local.may_receive(packet.source(), packet.destination()) && !packet.is_udp_to(cx.listen)
+}

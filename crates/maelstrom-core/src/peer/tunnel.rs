@@ -1,0 +1,66 @@
+//! Packets that travel between the sites inside datagrams of the two gateways.
+
+use super::Peer;
+use crate::channel::Trouble;
+use crate::class::Care;
+use crate::counters::{Rejected, Unprotected};
+use crate::outbox::Outbox;
+use crate::packet::Packet;
+use crate::sender::Outlet;
+
+impl Peer {
+    /// Takes a packet for this peer's site, which leaves at the latest with [`Peer::flush_packets`]. `care`:
+    /// what its class asks for; `None` if no repair is to contain it.
+    ///
+    /// # Errors
+    /// The reason why it is not sent.
+    pub(crate) fn handle_tunnelled(
+        &mut self,
+        now_us: u64,
+        packet: &Packet<'_>,
+        care: Option<Care>,
+        out: &mut Outbox,
+    ) -> Result<(), Unprotected> {
+        // The tunnel's own datagrams would travel in it without end.
+        if packet.is_udp_to(self.config.address) {
+            return Err(Unprotected::RepairChannel);
+        }
+        if !self.local.may_send(packet.source()) {
+            return Err(Unprotected::NotLocal);
+        }
+        let Some(session) = self.session.as_mut().filter(|_| self.is_up) else {
+            let is_heard = self.channel.trouble() == Some(Trouble::Unheard);
+            return Err(if is_heard { Unprotected::Unheard } else { Unprotected::PeerDown });
+        };
+        if !session.watched.contains(packet.source()) && !packet.is_icmp_error() {
+            self.unwatched_source = Some((packet.source(), now_us));
+            return Err(Unprotected::ForeignSource);
+        }
+        let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+        self.egress.handle_tunnelled(now_us, packet, care.is_none(), &mut outlet);
+        if let Some(care) = care {
+            self.egress.care(now_us, care, &mut outlet);
+        }
+        Ok(())
+    }
+
+    /// Sends the packets that wait for others.
+    pub(crate) fn flush_packets(&mut self, now_us: u64, out: &mut Outbox) {
+        if let Some(session) = &mut self.session {
+            let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+            self.egress.flush_packets(&mut outlet);
+        }
+    }
+
+    /// Takes authentic packets of the tunnel.
+    ///
+    /// # Errors
+    /// [`Rejected::OtherMode`] if the configuration states that the peer is reached without a tunnel.
+    pub(super) fn on_packets(&mut self, now_us: u64, body: &[u8], out: &mut Outbox) -> Result<(), Rejected> {
+        if !self.config.is_tunnel {
+            return Err(Rejected::OtherMode);
+        }
+        let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
+        ingress.handle_packets(&mut cx, body)
+    }
+}

@@ -1,0 +1,134 @@
+//! The device of the tunnel: by it packets leave for peers in tunnel mode, and those of their sites come.
+//!
+//! The device has offloads, so that one system call moves a whole super-packet. It disappears with the
+//! process, however that ends, and its routes with it.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ipnet::IpNet;
+use maelstrom_core::Scheme;
+use maelstrom_core::wire::repair_overhead;
+use netio::coalesce::Coalescer;
+use netio::tun::{BUFFER_LEN, Tun, TunOptions};
+use netio::{Offload, route};
+use tracing::warn;
+
+use crate::config::{GatewayConfig, Mode};
+use crate::error::StartError;
+
+/// Number of packets that wait in the device for this process: those of 40 ms at 1 Gbit/s.
+const QUEUE: u32 = 4_096;
+
+/// The open device.
+pub(crate) struct Tunnel {
+    tun: Tun,
+    buffer: Box<[u8]>,
+    coalescer: Coalescer,
+    routes: Vec<IpNet>,
+    /// Writes that the kernel refused.
+    refused: u64,
+}
+
+/// Whether the file has a peer in tunnel mode.
+pub(crate) fn is_wanted(config: &GatewayConfig) -> bool {
+    config.peers.iter().any(|peer| peer.mode == Mode::Tunnel)
+}
+
+/// Longest packet that travels with its repairs in datagrams of `wan_mtu` bytes at most.
+pub(crate) fn inner_mtu(wan_mtu: usize, ipv6: bool) -> usize {
+    wan_mtu.saturating_sub(repair_overhead(Scheme::Sliding, 0, ipv6))
+}
+
+impl Tunnel {
+    /// Creates the device for packets of up to `mtu` bytes, and sets its routes.
+    ///
+    /// # Errors
+    /// The step that failed, with its remedy.
+    pub(crate) fn open(config: &GatewayConfig, mtu: usize) -> Result<Self, StartError> {
+        let name = &config.gateway.tunnel;
+        let mtu = u32::try_from(mtu).ok();
+        let options = TunOptions { offload: true, mtu, transmit_queue: Some(QUEUE), up: true };
+        let tun = Tun::open(name, &options)
+            .map_err(|error| StartError::new(format!("create TUN device {name}"), error))?;
+        let coalescer = Coalescer::new(tun.takes_udp_segments()).in_order();
+        let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
+        let mut tunnel = Self { tun, buffer, coalescer, routes: Vec::new(), refused: 0 };
+        tunnel.set_routes(config)?;
+        Ok(tunnel)
+    }
+
+    /// Sets the routes that a configuration asks for, and deletes the others.
+    ///
+    /// # Errors
+    /// The route that could not be set; those before it are set.
+    pub(crate) fn set_routes(&mut self, config: &GatewayConfig) -> Result<(), StartError> {
+        let routed = config.peers.iter().filter(|peer| peer.mode == Mode::Tunnel && peer.route);
+        let wanted: Vec<IpNet> = routed.flat_map(|peer| peer.networks.iter().copied()).collect();
+        let index = self.tun.interface().index();
+        let of = |network: &IpNet| (network.network(), network.prefix_len());
+        self.routes.retain(|network| {
+            let stays = wanted.contains(network);
+            if !stays && let Err(error) = route::delete(of(network), index) {
+                warn!("cannot delete the route to {network}: {error}");
+            }
+            stays
+        });
+        for network in wanted {
+            if self.routes.contains(&network) {
+                continue;
+            }
+            route::add(of(&network), index).map_err(|error| {
+                let name = self.tun.name();
+                let remedy = if error.kind() == io::ErrorKind::AlreadyExists {
+                    "; delete the present route, or set `route = false` for the peer"
+                } else {
+                    ""
+                };
+                StartError::new(format!("set the route to {network} by {name}{remedy}"), error)
+            })?;
+            self.routes.push(network);
+        }
+        Ok(())
+    }
+
+    /// Reads a packet or super-packet for a peer; `None` if none waits.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn recv(&mut self) -> io::Result<Option<(Offload, &[u8])>> {
+        Ok(self.tun.recv(&mut self.buffer)?.map(|(offload, packet)| (offload, &*packet)))
+    }
+
+    /// Hands a packet of a far site to the kernel, at the latest with [`Tunnel::flush`].
+    pub(crate) fn send(&mut self, packet: &[u8]) {
+        let Self { tun, coalescer, refused, .. } = self;
+        coalescer.push(packet, &mut |offload, bytes| write(tun, refused, offload, bytes));
+    }
+
+    /// Hands over the packets that wait for others of their flow.
+    pub(crate) fn flush(&mut self) {
+        let Self { tun, coalescer, refused, .. } = self;
+        coalescer.flush(&mut |offload, bytes| write(tun, refused, offload, bytes));
+    }
+
+    /// Number of packets and super-packets that the kernel refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    pub(crate) fn tun(&self) -> &Tun {
+        &self.tun
+    }
+}
+
+impl AsFd for Tunnel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tun.as_fd()
+    }
+}
+
+fn write(tun: &Tun, refused: &mut u64, offload: &Offload, bytes: &[u8]) {
+    let is_taken = tun.send_super(offload, &[IoSlice::new(bytes)]);
+    *refused += u64::from(!is_taken.unwrap_or(false));
+}

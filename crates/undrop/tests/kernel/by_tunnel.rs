@@ -1,0 +1,163 @@
+//! Peers in tunnel mode: packets travel inside datagrams of the two gateways.
+
+use std::fs;
+use std::net::IpAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use loss::LossModel;
+use maelstrom::status::PeerStatus;
+use netlab::Namespace;
+use netlab::emulator::EmulatorConfig;
+use netlab::privilege;
+use netlab::topology::{TwoSites, TwoSitesConfig};
+use netlab::traffic::{
+    Between, Pace, TcpTransfer, UdpReport, UdpStream, tcp_transfer, udp_stream, unwatched,
+};
+use simnet::link::LinkConfig;
+use stage::gateways::{End, GatewayPair, Setting, between};
+use testkit::wait_until;
+
+use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_until_up};
+
+/// The device of the tunnel.
+const DEVICE: &str = "undrop1";
+
+/// Builds sites whose gateways know no other way to each other's hosts.
+fn apart(loss: f64) -> TwoSites {
+    let loss = LossModel::Uniform(loss);
+    let link =
+        LinkConfig { rate_bps: Some(200_000_000), delay_us: 5_000, loss, seed: 5, ..LinkConfig::default() };
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link)).unwrap();
+    for (near, far) in [(&sites.a, &sites.b), (&sites.b, &sites.a)] {
+        for network in far.networks() {
+            let family = if network.addr().is_ipv4() { "-4" } else { "-6" };
+            ip(&near.gateway, &[family, "route", "del", &network.to_string()]);
+        }
+    }
+    sites
+}
+
+fn ip(namespace: &Namespace, arguments: &[&str]) -> String {
+    let output = namespace.run(|| Command::new("ip").args(arguments).output()).unwrap();
+    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn start(sites: &TwoSites) -> GatewayPair {
+    let ends = End::of(sites);
+    let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
+    for side in 0..2 {
+        in_tunnel_mode(&pair, side);
+    }
+    for (side, end) in ends.iter().enumerate() {
+        pair.launch(side, end.namespace).unwrap();
+    }
+    pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    pair
+}
+
+fn in_tunnel_mode(pair: &GatewayPair, side: usize) {
+    let text = fs::read_to_string(pair.config(side)).unwrap();
+    fs::write(pair.config(side), text.replace("mode = \"passive\"", "mode = \"tunnel\"")).unwrap();
+}
+
+fn stream(sites: &TwoSites, per_second: f64, payload_bytes: usize) -> UdpReport {
+    stream_to(sites, sites.b.host_v4(0), per_second, payload_bytes)
+}
+
+fn stream_to(sites: &TwoSites, address: IpAddr, per_second: f64, payload_bytes: usize) -> UdpReport {
+    let plan = UdpStream {
+        pace: Pace::Packets(per_second),
+        payload_bytes,
+        duration: Duration::from_secs(3),
+        patience: Duration::from_secs(1),
+        ..UdpStream::default()
+    };
+    udp_stream(Between { address, ..between(sites) }, &plan, &mut unwatched).unwrap()
+}
+
+#[test]
+fn packets_of_both_families_and_of_tcp_cross_a_lossy_path_in_a_tunnel() {
+    let name = "packets_of_both_families_and_of_tcp_cross_a_lossy_path_in_a_tunnel";
+    if !privilege::available_or_skip(name) {
+        return;
+    }
+    let sites = apart(0.02);
+    let pair = start(&sites);
+    let report = stream(&sites, 1_000.0, 1_000);
+    assert_eq!((report.missing(), report.duplicates, report.altered), (0, 0, 0), "{}", pair.logs());
+    let status = peer(&pair, 1);
+    assert!(status.ingress.source_packets >= 2_900 && status.ingress.loss.lost > 20, "{status:?}");
+    let (congestion, duration) = (Some("cubic".to_owned()), Duration::from_secs(2));
+    let transfer = TcpTransfer { congestion, duration, ..TcpTransfer::default() };
+    let report = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
+    assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
+    let report = stream_to(&sites, sites.b.host_v6(0), 500.0, 1_300);
+    assert_eq!((report.missing(), report.duplicates, report.altered), (0, 0, 0), "{}", pair.logs());
+    let datagrams = |peer: &PeerStatus| peer.egress.tunnel.expect("it is a tunnel").datagrams;
+    assert!(datagrams(&peer(&pair, 0)) > 0);
+    pair.stop().unwrap();
+}
+
+#[test]
+fn the_routes_disappear_with_the_process_however_it_ends() {
+    if !privilege::available_or_skip("the_routes_disappear_with_the_process_however_it_ends") {
+        return;
+    }
+    let sites = apart(0.0);
+    let mut pair = start(&sites);
+    let routes = || ip(&sites.a.gateway, &["route"]) + &ip(&sites.a.gateway, &["-6", "route"]);
+    for network in sites.b.networks() {
+        assert!(routes().contains(&format!("{network} dev {DEVICE}")), "{}", routes());
+    }
+    pair.kill(0).unwrap();
+    wait_until("the device is gone", || !routes().contains(DEVICE));
+    pair.launch(0, &sites.a.gateway).unwrap();
+    pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    assert_eq!(stream(&sites, 200.0, 500).missing(), 0, "{}", pair.logs());
+    // A peer without routes by the gateway: those that are there go.
+    reload(&mut pair, 0, |text| text.replace("key_file =", "route = false\nkey_file ="));
+    wait_until("the routes are gone", || !routes().contains(&format!("10.81.2.0/24 dev {DEVICE}")));
+    ip(&sites.a.gateway, &["route", "add", "10.81.2.0/24", "dev", DEVICE]);
+    assert_eq!(stream(&sites, 200.0, 500).missing(), 0, "{}", pair.logs());
+    pair.stop().unwrap();
+}
+
+#[test]
+fn a_route_that_is_in_the_way_is_named_with_its_remedy() {
+    if !privilege::available_or_skip("a_route_that_is_in_the_way_is_named_with_its_remedy") {
+        return;
+    }
+    let sites = apart(0.0);
+    let ends = End::of(&sites);
+    ip(&sites.a.gateway, &["route", "add", "blackhole", "10.81.2.0/24"]);
+    let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
+    in_tunnel_mode(&pair, 0);
+    pair.launch(0, ends[0].namespace).unwrap();
+    wait_for_log(&pair, "delete the present route, or set `route = false`");
+}
+
+#[test]
+fn both_ends_say_that_their_files_state_different_modes() {
+    if !privilege::available_or_skip("both_ends_say_that_their_files_state_different_modes") {
+        return;
+    }
+    let sites = apart(0.0);
+    let ends = End::of(&sites);
+    let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
+    in_tunnel_mode(&pair, 0);
+    for (side, end) in ends.iter().enumerate() {
+        pair.launch(side, end.namespace).unwrap();
+    }
+    for side in 0..2 {
+        wait_until("the trouble is told", || {
+            let status = pair.status(side).ok().map(|mut status| status.peers.remove(0));
+            status.and_then(|peer| peer.trouble).is_some_and(|trouble| trouble.cause.contains("another mode"))
+        });
+    }
+    reload(&mut pair, 1, |text| text.replace("mode = \"passive\"", "mode = \"tunnel\""));
+    wait_until_up(&pair);
+    assert_eq!(stream(&sites, 200.0, 500).missing(), 0, "{}", pair.logs());
+    pair.stop().unwrap();
+}
