@@ -4,6 +4,7 @@
 //! read them.
 
 mod answer;
+mod class;
 mod congestion;
 mod counters;
 mod health;
@@ -17,14 +18,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
+use maelstrom_core::Findings;
 use maelstrom_core::wire::Report;
-use maelstrom_core::{Class, ClassCounts, Findings, Protect};
 
 use maelstrom_core::counters::Reason;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use answer::document;
 pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
+pub use class::ClassStatus;
+pub(crate) use class::class;
 pub use congestion::CongestionStatus;
 pub use counters::{Counter, CounterCounts, reasons};
 pub use health::{EventStatus, FateStatus, HealthStatus, MinuteStatus, ReasonStatus, WindowStatus};
@@ -76,26 +79,6 @@ pub struct Status {
     /// The latest events, oldest first.
     #[serde(default)]
     pub events: Vec<EventStatus>,
-}
-
-/// A class of packets.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ClassStatus {
-    /// Its name.
-    pub name: String,
-    /// `off`, `auto`, or the number of repairs for each packet.
-    pub protect: String,
-    /// Packets that left for the site of a peer, protected or not.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Those that were protected.
-    pub protected: u64,
-    /// Repairs that left because of a packet of the class: those that it completed, those of the rate of the
-    /// class, and those out of turn for its deadline.
-    pub repairs: u64,
-    /// Packets of the class from the site of a peer that were recovered.
-    pub recovered: u64,
 }
 
 /// The process, its interface and its tap.
@@ -478,17 +461,6 @@ pub(crate) fn narrow_path(mtu: usize) -> CauseStatus {
              \"manage\"`, the packets of new TCP connections fit by themselves"
         ),
     }
-}
-
-/// The status of a class.
-pub(crate) fn class((class, counts): (&Class, ClassCounts)) -> ClassStatus {
-    let protect = match class.protect {
-        Protect::Off => "off".to_owned(),
-        Protect::Auto => "auto".to_owned(),
-        Protect::AtLeast(rate) => rate.to_string(),
-    };
-    let ClassCounts { packets, bytes, protected, repairs, recovered } = counts;
-    ClassStatus { name: class.name.clone(), protect, packets, bytes, protected, repairs, recovered }
 }
 
 /// Collects counts by the names of their reasons.
