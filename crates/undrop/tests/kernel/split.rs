@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use keyfile::KeyText;
 use loss::LossModel;
 use maelstrom::status::SplitStatus;
 use netlab::privilege;
@@ -20,6 +21,8 @@ use crate::pair::{PROGRAM, peer, reload};
 const PORT: u16 = 8_080;
 /// Port that is split, where no server listens.
 const CLOSED: u16 = 8_081;
+/// Length of the message that a gateway sends before the far end has proven itself.
+const CHALLENGE_LEN: usize = 108;
 /// Longest wait for bytes that must come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -315,9 +318,12 @@ fn whoever_has_no_key_gets_nothing_from_the_port_of_carriers() {
     let stranger = lab.sites.a.hosts[0].run(|| TcpStream::connect_timeout(&port, PATIENCE).unwrap());
     let ended = patient(stranger).read(&mut [0; 1]);
     assert!(ended.is_err() || ended.is_ok_and(|bytes| bytes == 0));
-    for words in
-        [&b"GET / HTTP/1.0\r\n\r\n                                    "[..], b"undropsplit\x01", &[0; 4_000]]
-    {
+    let preamble = b"undropsplit\x01";
+    // A greeting, a wrong proof, and a frame that asks for an echo.
+    let ping = [9, 0, 0, 8, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let liar = [&preamble[..], &[7; 32], &[0; 33], &ping].concat();
+    let browser = b"GET / HTTP/1.0\r\n\r\n                                    ";
+    for words in [&browser[..], preamble, &[0; 4_000], &liar] {
         let liar = lab.sites.b.gateway.run(|| {
             let from: SocketAddr = "10.81.2.1:0".parse().unwrap();
             let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -328,11 +334,65 @@ fn whoever_has_no_key_gets_nothing_from_the_port_of_carriers() {
         let _ = (&liar).write_all(words);
         let mut seen = Vec::new();
         let _ = (&liar).read_to_end(&mut seen);
-        assert!(seen.len() <= 108, "{} bytes", seen.len());
+        assert!(seen.len() <= CHALLENGE_LEN, "{} bytes", seen.len());
     }
     assert!(lab.count(0, "strangers") >= 1);
     let listener = lab.serve();
     converse(&lab, &listener, 100_000, 10);
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn connections_over_ipv6_travel_on_the_same_carriers() {
+    let Some(lab) = Lab::start("connections_over_ipv6_travel_on_the_same_carriers", "uniform:0") else {
+        return;
+    };
+    let to = SocketAddr::new(lab.sites.b.host_v6(0), PORT);
+    let listener = lab.sites.b.hosts[0].run(|| TcpListener::bind(to).unwrap());
+    let client = lab.sites.a.hosts[0].run(|| TcpStream::connect_timeout(&to, PATIENCE).unwrap());
+    let mut client = patient(client);
+    let (mut server, from) = accept(&listener);
+    assert_eq!(from, client.local_addr().unwrap());
+    client.write_all(b"question").unwrap();
+    server.read_exact(&mut [0; 8]).unwrap();
+    drop(server);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    drop(client);
+    lab.wait_for_counts([("finished", 1), ("finished", 1)]);
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn a_key_is_changed_without_the_end_of_a_connection() {
+    let Some(mut lab) = Lab::start("a_key_is_changed_without_the_end_of_a_connection", "uniform:0") else {
+        return;
+    };
+    let listener = lab.serve();
+    let mut client = lab.connect(PORT);
+    let (mut server, _) = accept(&listener);
+    KeyText::generate().unwrap().write_new(&lab.pair.config(0).with_file_name("next.key")).unwrap();
+    let (old, new) = ("key_file = \"peer.key\"", "key_file = \"next.key\"");
+    let both = format!("{old}\nnext_{new}");
+    for side in [0, 1] {
+        reload(&mut lab.pair, side, |text| text.replace(old, &both));
+    }
+    for side in [0, 1] {
+        wait_until("the next key is in use", || peer(&lab.pair, side).keys.state == "changed");
+    }
+    for side in [0, 1] {
+        reload(&mut lab.pair, side, |text| text.replace(&both, new));
+    }
+    client.write_all(b"question").unwrap();
+    server.read_exact(&mut [0; 8]).unwrap();
+    // Carriers that are dialed from now on prove the new key.
+    lab.pair.kill(1).unwrap();
+    assert_reset(&client);
+    lab.wait_until_unsplit(0);
+    lab.pair.launch(1, &lab.sites.b.gateway).unwrap();
+    wait_until("the gateway answers", || lab.pair.status(1).is_ok_and(|status| status.split.is_some()));
+    lab.wait_until_splitting(0);
+    lab.wait_until_splitting(1);
+    converse(&lab, &listener, 100_000, 12);
     lab.pair.stop().unwrap();
 }
 
