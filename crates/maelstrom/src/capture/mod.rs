@@ -370,6 +370,8 @@ mod tests {
         testkit::wait_until("the thread ends", || is_over(&capturing));
         let (capturing, mut client) = self::capturing();
         client.write_all(Limits::MAX.request().as_bytes()).unwrap();
+        // The thread has written the head of the file, and waits for packets.
+        client.read_exact(&mut [0; 48]).unwrap();
         drop(client);
         testkit::wait_until("the thread ends", || is_over(&capturing));
     }

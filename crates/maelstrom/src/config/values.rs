@@ -61,6 +61,9 @@ pub(super) fn peer_address(text: &str) -> Result<PeerAddress, Fault> {
     }
     if is_host_name(text) {
         let fault = Fault::bad("has no port").seen(quoted(text));
+        if text.eq_ignore_ascii_case(ANY) {
+            return Err(fault.help(format!("for a peer that calls from anywhere, write `\"{ANY}\"`")));
+        }
         return Err(fault.help(format!("add one: `\"{text}:4700\"`")));
     }
     let address = own_address(text)?;

@@ -229,6 +229,7 @@ fn a_peer_may_call_from_any_address_if_it_has_a_name() {
     let nameless = finding("10.81.9.2:4700", "any");
     assert_eq!(nameless.code, "nameless-peer");
     assert!(nameless.help[0].contains("name = "), "{:?}", nameless.help);
+    assert!(finding("10.81.9.2:4700", "Any").help[0].ends_with("write `\"any\"`"));
     let shared = any + &other.replace("\"b\"", "\"peer.key\"");
     assert_eq!(examined(&shared).1.diagnostics()[0].code, "shared-key");
     let anywhere = finding("10.81.9.2:4700", "0.0.0.0:4700");
