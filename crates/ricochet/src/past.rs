@@ -65,6 +65,12 @@ impl Start {
     }
 }
 
+/// Returns whether members keep a part of the history that is wanted. Of a group that was silent they keep
+/// nothing, and nothing is amiss.
+fn is_short(news: HistoryNews) -> bool {
+    matches!(news, HistoryNews::Begins { messages: 1.., is_complete: false })
+}
+
 /// Messages of the past that a consumer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -137,11 +143,11 @@ impl Outward {
     pub(crate) fn tell_history(&self, group: GroupId, news: HistoryNews) {
         let Some(joined) = self.groups.get(&group) else { return };
         match news {
+            HistoryNews::Begins { messages, .. } if is_short(news) => {
+                tracing::warn!(group = &*joined.name, messages, "no member keeps all of the history wanted");
+            }
             HistoryNews::Begins { messages: 0, .. } => {
                 tracing::info!(group = &*joined.name, "members keep no messages of the history wanted");
-            }
-            HistoryNews::Begins { messages, is_complete: false } => {
-                tracing::warn!(group = &*joined.name, messages, "no member keeps all of the history wanted");
             }
             HistoryNews::Nothing { asked } => {
                 tracing::warn!(group = &*joined.name, asked, "no member keeps history of the group");
@@ -217,5 +223,17 @@ impl Core {
         let mut groups: Vec<GroupId> = ids.collect();
         groups.sort_unstable();
         groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_was_silent_has_no_history_to_warn_of() {
+        let begins = |messages, is_complete| HistoryNews::Begins { messages, is_complete };
+        assert_eq!([begins(0, false), begins(0, true), begins(9, true)].map(is_short), [false; 3]);
+        assert!(is_short(begins(9, false)));
     }
 }

@@ -76,7 +76,7 @@ fn members(seconds: f64) {
          bytes/message | bins of a node | KiB of bins |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
-    for size in [(256, 1, 256), (1_000, 1, 1_000), (1_000, 16, 256)] {
+    for size in [(256, 1, 256), (1_000, 1, 1_000), (300, 16, 128)] {
         for (name, partners_max) in [("all", usize::MAX), ("64 partners", 64)] {
             let node = NodeConfig { partners_max, ..prompt(Content::Names, 5_000) };
             let (figures, cluster) = run(size, 3, node, seconds);

@@ -208,7 +208,6 @@ fn a_handler_gets_all_messages_of_a_feed_over_a_lossy_network() {
     assert_eq!(code, Some(0), "{said}\n{report}");
     assert_eq!((&report["carried"], &report["lost"]), (&1_500.into(), &0.into()), "{report}");
     assert!(report["answered"].as_u64() > Some(0), "the network loses nothing: {report}");
-    assert!(!said.contains("no member keeps all"), "a group that was silent has no history to miss: {said}");
     let (code, report, said) = stop(out);
     assert_eq!(code, Some(0), "{said}\n{report}");
     assert_eq!((&report["handed_out"], &report["lost"]), (&1_500.into(), &0.into()), "{report}");
