@@ -20,6 +20,7 @@ use tracing::{info, warn};
 use super::carrier::Carrier;
 use super::flow::{Flow, Moved};
 use super::plan::{FarSite, Plan};
+use super::pressure::Pressure;
 use super::report::Counts;
 use super::site::Site;
 use super::slots::Slots;
@@ -31,6 +32,8 @@ pub(super) const DIAL_US: u64 = 1_000_000;
 const DOUBT_US: u64 = 3_000_000;
 /// Interval between looks at what is due.
 const TICK_US: u64 = 100_000;
+/// Time for which no connection is taken after a flood of first packets was seen.
+const FLOOD_US: u64 = 5_000_000;
 /// Maximum number of turns of flows in one turn of the loop.
 pub(super) const SERVED_MAX: usize = 1_024;
 /// Maximum number of events of one wait.
@@ -64,7 +67,9 @@ pub(super) struct Driver {
     pub(super) counts: Counts,
     pub(super) moved: Moved,
     next_tick_us: u64,
-    /// Time until which no connection is taken, because the system has no descriptors left.
+    pressure: Pressure,
+    /// Time until which no connection is taken, because the system has no descriptors left or because of a
+    /// flood.
     pub(super) pause_until_us: u64,
     // Dropped after the listeners.
     _divert: Option<Divert>,
@@ -109,6 +114,7 @@ impl Driver {
             counts: Counts::default(),
             moved: Moved::default(),
             next_tick_us: 0,
+            pressure: Pressure::default(),
             pause_until_us: 0,
             _divert: divert,
             plan,
@@ -196,9 +202,21 @@ impl Driver {
                 self.end_carrier(index, &reason);
             }
         }
+        self.evade_floods(now_us);
         for site in 0..self.sites.len() {
             self.dial(site, now_us);
             self.follow_site(site, now_us);
+        }
+    }
+
+    /// Takes no connections for a while if first packets come too fast.
+    fn evade_floods(&mut self, now_us: u64) {
+        if self.pressure.has_risen() && self.sites.iter().any(Site::is_listening) {
+            warn!(
+                "first packets of connections come too fast: new TCP connections go unsplit for some seconds"
+            );
+            self.counts.floods += 1;
+            self.pause_until_us = now_us + FLOOD_US;
         }
     }
 

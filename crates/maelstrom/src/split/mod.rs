@@ -8,6 +8,7 @@
 //! | `driver.rs` | its loop |
 //! | `carriers.rs`, `connections.rs` | the parts of the loop about carriers and connections |
 //! | `site.rs` | the listeners for connections to a far site |
+//! | `pressure.rs` | whether first packets come too fast |
 //! | `carrier.rs` | the socket of a carrier |
 //! | `flow.rs` | a connection with a host |
 //! | `report.rs` | what it counts, and its state for operators |
@@ -20,6 +21,7 @@ mod connections;
 mod driver;
 mod flow;
 mod plan;
+mod pressure;
 mod report;
 mod site;
 mod slots;

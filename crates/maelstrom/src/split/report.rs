@@ -29,6 +29,8 @@ pub(super) struct Counts {
     pub(super) reset_with_carrier: u64,
     /// Connections that were accepted and could not be carried.
     pub(super) failed: u64,
+    /// Floods of first packets, because of which connections went unsplit for some seconds.
+    pub(super) floods: u64,
     /// Carriers that have ended.
     pub(super) carriers_ended: u64,
     /// Sockets at the port of carriers that were closed at once.
@@ -38,8 +40,16 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) fn by_name(self) -> BTreeMap<String, u64> {
         let Self { taken, opened, finished, refused, refused_here, .. } = self;
-        let Self { reset_here, reset_there, reset_with_carrier, failed, carriers_ended, strangers, .. } =
-            self;
+        let Self {
+            reset_here,
+            reset_there,
+            reset_with_carrier,
+            failed,
+            floods,
+            carriers_ended,
+            strangers,
+            ..
+        } = self;
         let all = [
             ("taken", taken),
             ("opened", opened),
@@ -50,6 +60,7 @@ impl Counts {
             ("reset_there", reset_there),
             ("reset_with_carrier", reset_with_carrier),
             ("failed", failed),
+            ("floods", floods),
             ("carriers_ended", carriers_ended),
             ("strangers", strangers),
         ];
