@@ -214,7 +214,7 @@ impl RepairSender {
         position: Option<Seq>,
         outlet: &mut Outlet<'_>,
     ) {
-        let body_max = self.datagram_max - SEALED_HEADER - TAG;
+        let body_max = self.datagram_max.saturating_sub(SEALED_HEADER + TAG);
         if !self.bundle.takes(packet.len(), tos, position, body_max) {
             self.flush_packets(outlet);
         }
