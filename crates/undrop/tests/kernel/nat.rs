@@ -26,7 +26,7 @@ ip saddr 10.83.0.2 udp sport 4700 masquerade to :20000-29999 random
 ";
 
 /// Lets a router forget all connections and mappings, as a restart of it does (ctnetlink).
-fn forget_connections(router: &Namespace) {
+pub(crate) fn forget_connections(router: &Namespace) {
     const DELETE: u16 = 1 << 8 | 2;
     const REQUEST_AND_ACKNOWLEDGE: u16 = 5;
     let mut request = 20_u32.to_ne_bytes().to_vec();
