@@ -7,7 +7,7 @@ use crate::packet::Packet;
 
 impl Gateway {
     /// Takes a packet for the site of a peer that is reached by a tunnel, from its IP header on. It leaves at
-    /// the latest with [`Gateway::flush_tunnels`]; packets of one length and type of service may share a
+    /// the latest with [`Gateway::flush_tunnels`]; packets of one type of service may share a
     /// datagram.
     pub fn handle_tunnelled(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) {
         if let Err(reason) = self.tunnel(now_us, packet, out) {
