@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Signs of life are sent this many times in the time that the manager allows.
 const SIGNS: u64 = 3;
 
+/// Time that a process needs to stop besides its work.
+const STOP: Duration = Duration::from_secs(10);
+
 /// The service manager of this process, if there is one.
 #[derive(Debug, Default)]
 pub struct Supervisor {
@@ -75,9 +78,10 @@ impl Supervisor {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}"));
     }
 
-    /// Reports that the process is about to end.
-    pub fn stopping(&mut self) {
-        self.send("STOPPING=1");
+    /// Reports that the process is about to end, after work that may take this long.
+    pub fn stopping(&mut self, work: Duration) {
+        let us = (work + STOP).as_micros();
+        self.send(&format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={us}"));
     }
 
     /// Sends a sign of life if one is due. The loop calls this at each turn.
@@ -140,8 +144,8 @@ mod tests {
             assert_eq!(received(manager).unwrap(), "STATUS=osaka: protected READY=0");
             supervisor.reloading(7_000);
             assert_eq!(received(manager).unwrap(), "RELOADING=1\nMONOTONIC_USEC=7000");
-            supervisor.stopping();
-            assert_eq!(received(manager).unwrap(), "STOPPING=1");
+            supervisor.stopping(Duration::from_secs(5));
+            assert_eq!(received(manager).unwrap(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=15000000");
             assert_eq!(supervisor.unsent(), 0);
         }
         std::fs::remove_file(&path).unwrap();
@@ -160,7 +164,7 @@ mod tests {
         assert!(supervisor.unsent() > 0);
         drop(manager);
         let before = supervisor.unsent();
-        supervisor.stopping();
+        supervisor.stopping(Duration::ZERO);
         assert_eq!(supervisor.unsent(), before + 1);
     }
 

@@ -3,6 +3,8 @@
 //! Names follow Prometheus' conventions: `undrop_gateway_`, the thing counted, the unit, and `_total` for
 //! counts. `direction` is `in` for packets from the peer's site and `out` for packets to it.
 
+mod split;
+
 use daemon::openmetrics::{Exposition, Kind};
 
 use crate::status::{ClassStatus, Counts, PeerStatus, Status};
@@ -19,7 +21,7 @@ type OfClass = (&'static str, &'static str, fn(&ClassStatus) -> u64);
 /// A family of counts by reason.
 type OfReason = (&'static str, &'static str, fn(&PeerStatus) -> &Counts);
 
-const OF_PEERS: [OfPeer; 15] = [
+const OF_PEERS: [OfPeer; 18] = [
     ("undrop_gateway_peer_up", Kind::Gauge, "Whether the repair channel works in both directions.", |peer| {
         Some(f64::from(u8::from(peer.up)))
     }),
@@ -87,6 +89,18 @@ const OF_PEERS: [OfPeer; 15] = [
     ("undrop_gateway_requested_packets", Kind::Counter, "Packets requested from the peer.", |peer| {
         Some(peer.ingress.requests.packets as f64)
     }),
+    ("undrop_gateway_tunnel_packets", Kind::Counter, "Packets that left inside datagrams.", |peer| {
+        peer.egress.tunnel.map(|tunnel| tunnel.packets as f64)
+    }),
+    ("undrop_gateway_tunnel_datagrams", Kind::Counter, "Datagrams that carried them.", |peer| {
+        peer.egress.tunnel.map(|tunnel| tunnel.datagrams as f64)
+    }),
+    (
+        "undrop_gateway_tunnel_bytes",
+        Kind::Counter,
+        "Bytes of these datagrams, outer headers included.",
+        |peer| peer.egress.tunnel.map(|tunnel| tunnel.bytes as f64),
+    ),
 ];
 
 const OF_DIRECTIONS: [OfDirection; 7] = [
@@ -181,6 +195,9 @@ pub fn render(status: &Status) -> String {
         }
     }
     delays(&mut out, &peers);
+    if let Some(split) = &status.split {
+        split::append(&mut out, split);
+    }
     out.finish()
 }
 
@@ -209,6 +226,11 @@ fn of_gateway(out: &mut Exposition, status: &Status) {
             "undrop_gateway_unprotected_packets",
             "Packets that got no repair, by reason.",
             &status.not_protected,
+        ),
+        (
+            "undrop_gateway_untunnelled_packets",
+            "Packets for peers in tunnel mode that were dropped, by reason.",
+            &status.not_tunnelled,
         ),
         (
             "undrop_gateway_rejected_datagrams",
@@ -290,6 +312,7 @@ mod tests {
     use super::*;
     use crate::status::{
         ClassStatus, DelayRangeStatus, EgressStatus, IngressStatus, LossStatus, PathStatus, ReasonStatus,
+        TunnelStatus,
     };
 
     fn peer(name: &str) -> PeerStatus {
@@ -344,6 +367,9 @@ mod tests {
         status.classes.push(ClassStatus { name: "voice".to_owned(), recovered: 15, ..counts });
         status.peers[0].ingress.raised_timestamps = 16;
         status.peers[0].egress.long_packets = 17;
+        status.peers[0].egress.tunnel = Some(TunnelStatus { packets: 18, datagrams: 19, bytes: 20 });
+        status.not_tunnelled.insert("too_long".to_owned(), 21);
+        status.split = Some(split::tests::status());
         status
     }
 
@@ -364,6 +390,10 @@ mod tests {
             "undrop_gateway_class_recovered_packets_total{class=\"voice\"} 15\n",
             "undrop_gateway_raised_timestamps_total{peer=\"osaka\"} 16\n",
             "undrop_gateway_long_packets_total{peer=\"osaka\"} 17\n",
+            "undrop_gateway_tunnel_packets_total{peer=\"osaka\"} 18\n",
+            "undrop_gateway_tunnel_datagrams_total{peer=\"osaka\"} 19\n",
+            "undrop_gateway_tunnel_bytes_total{peer=\"osaka\"} 20\n",
+            "undrop_gateway_untunnelled_packets_total{reason=\"too_long\"} 21\n",
             "undrop_gateway_recovery_delay_seconds_bucket{peer=\"osaka\",le=\"0.003\"} 6\n",
             "undrop_gateway_recovery_delay_seconds_bucket{peer=\"osaka\",le=\"+Inf\"} 7\n",
             "undrop_gateway_recovery_delay_seconds_sum{peer=\"osaka\"} 0.009\n",

@@ -244,11 +244,11 @@ impl Passive {
             let observer = self.watch.observer();
             self.losses.answer(self.engine.now_us, &self.engine.gateway, &self.config, observer);
             self.engine.capturing.look(self.engine.now_us, &self.config);
+            self.stopping |= self.split.is_drained();
         }
         info!("stopping");
         self.losses.close(&self.engine.gateway, &self.config);
         self.segments.settle();
-        self.supervisor.stopping();
         self.split = Split::default();
         Ok(())
     }
@@ -452,7 +452,12 @@ impl Passive {
                     self.reload();
                     self.tell_ready();
                 }
-                _ => self.stopping = true,
+                // A second one waits for no connection.
+                _ if self.split.is_draining() => self.stopping = true,
+                _ => {
+                    self.supervisor.stopping(self.config.split.drain);
+                    self.split.drain();
+                }
             }
         }
         Ok(())

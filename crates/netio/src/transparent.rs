@@ -2,11 +2,14 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{RcvBufForce, SndBufForce};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::interface::check;
 
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1_024;
@@ -15,12 +18,75 @@ const CARRIER_BACKLOG: i32 = 16;
 /// Silence of a host after which the kernel asks whether it lives, interval between questions, and their
 /// number.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 6);
-/// Bytes of a carrier that the kernel holds back before they are sent. Later ones wait in the gateway, where
-/// streams take turns.
-const UNSENT: u32 = 128 << 10;
+/// Bytes of a carrier that the kernel holds back before they are sent, until [`set_unsent`] changes their
+/// number. Later ones wait in the gateway, where streams take turns.
+pub const UNSENT: u32 = 128 << 10;
 /// Buffers of a carrier in each direction in bytes: a product of rate and round-trip time of half a second at
 /// 1 Gbit/s.
 const CARRIER_BUFFER: usize = 64 << 20;
+
+/// Length of the parts of `tcp_info` that [`state`] reads.
+const INFO_LEN: usize = 160;
+// linux/tcp.h: places in `tcp_info`.
+const UNACKNOWLEDGED: usize = 24;
+const RETRANSMITS: usize = 100;
+const PACING_RATE: usize = 104;
+const NOT_SENT: usize = 144;
+const RTT_MIN: usize = 148;
+// linux/tcp_states.h
+const TIME_WAIT: u8 = 6;
+const CLOSED: u8 = 7;
+
+/// State of a connection in the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpState {
+    /// Whether nothing is left to be done: both ends have ended it, or one has reset it.
+    pub is_over: bool,
+    /// Whether the far end has acknowledged all that was handed over.
+    pub is_acknowledged: bool,
+    /// Segments that were sent again.
+    pub retransmits: u64,
+    /// Shortest round-trip time of late, in microseconds; `None` before the first one.
+    pub rtt_min_us: Option<u64>,
+    /// Rate at which the kernel would send at present, in bytes a second; `None` if it has no limit.
+    pub rate: Option<u64>,
+}
+
+/// Returns the state of a connection in the kernel.
+///
+/// # Errors
+/// The kernel's error.
+pub fn state(stream: &TcpStream) -> io::Result<TcpState> {
+    let mut info = [0_u8; INFO_LEN];
+    let mut length = INFO_LEN as libc::socklen_t;
+    // SAFETY: the buffer is writable memory of that length, and both live through the call.
+    check(unsafe {
+        let (to, length) = (info.as_mut_ptr().cast(), &raw mut length);
+        libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, to, length)
+    })?;
+    Ok(parse_state(&info))
+}
+
+/// Reads `tcp_info`. Fields that an older kernel lacks are zero.
+fn parse_state(info: &[u8; INFO_LEN]) -> TcpState {
+    let number = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+    let rate = info[PACING_RATE..].first_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    TcpState {
+        is_over: matches!(info[0], TIME_WAIT | CLOSED),
+        is_acknowledged: number(UNACKNOWLEDGED) == 0 && number(NOT_SENT) == 0,
+        retransmits: number(RETRANSMITS).into(),
+        rtt_min_us: Some(number(RTT_MIN).into()).filter(|&us| us > 0 && us < u64::from(u32::MAX)),
+        rate: Some(rate).filter(|&rate| rate > 0 && rate < u64::from(u32::MAX) << 8),
+    }
+}
+
+/// Sets the number of bytes of a carrier that the kernel holds back before they are sent.
+///
+/// # Errors
+/// The kernel's error.
+pub fn set_unsent(stream: &TcpStream, bytes: u32) -> io::Result<()> {
+    SockRef::from(stream).set_tcp_notsent_lowat(bytes)
+}
 
 /// Options of a socket between two gateways.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,5 +237,60 @@ fn begin(socket: &Socket, to: SocketAddr) -> io::Result<()> {
     match socket.connect(&to.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_what_is_acknowledged_and_what_is_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        near.write_all(b"question").unwrap();
+        far.read_exact(&mut [0; 8]).unwrap();
+        far.write_all(b"answer").unwrap();
+        near.read_exact(&mut [0; 6]).unwrap();
+        let open = state(&near).unwrap();
+        assert!(!open.is_over && open.is_acknowledged && open.rtt_min_us.is_some(), "{open:?}");
+        // Nobody reads: the rest waits in this socket.
+        near.set_nonblocking(true).unwrap();
+        while near.write(&[7; 65_536]).is_ok() {}
+        assert!(!state(&near).unwrap().is_acknowledged);
+        drop(near);
+        let mut rest = Vec::new();
+        far.read_to_end(&mut rest).unwrap();
+        assert!(!state(&far).unwrap().is_over, "this end has not ended it");
+        far.shutdown(std::net::Shutdown::Write).unwrap();
+        testkit::wait_until("both ends know", || state(&far).unwrap().is_over);
+    }
+
+    #[test]
+    fn numbers_of_tcp_info_are_read_at_their_places() {
+        let mut info = [0; INFO_LEN];
+        assert_eq!(parse_state(&info), TcpState { is_acknowledged: true, ..TcpState::default() });
+        info[0] = CLOSED;
+        for (at, number) in
+            [(RETRANSMITS, 3_u32), (RTT_MIN, 50_000), (NOT_SENT, 1), (PACING_RATE, 125_000_000)]
+        {
+            info[at..at + 4].copy_from_slice(&number.to_ne_bytes());
+        }
+        let expected = TcpState {
+            is_over: true,
+            is_acknowledged: false,
+            retransmits: 3,
+            rtt_min_us: Some(50_000),
+            rate: Some(125_000_000),
+        };
+        assert_eq!(parse_state(&info), expected);
+        // Neither has been measured.
+        info[RTT_MIN..RTT_MIN + 4].fill(0xff);
+        info[PACING_RATE..PACING_RATE + 8].fill(0xff);
+        let state = parse_state(&info);
+        assert_eq!((state.rtt_min_us, state.rate), (None, None));
     }
 }

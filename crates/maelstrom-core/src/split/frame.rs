@@ -29,6 +29,7 @@ const RESET: u8 = 7;
 const REFUSED: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
+const LEAVING: u8 = 11;
 
 /// Flag of a data frame after which the sender has no credit left.
 const LIMITED: u8 = 1;
@@ -82,7 +83,7 @@ impl Refusal {
 #[non_exhaustive]
 pub enum Fault {
     /// No frame has this kind.
-    #[error("expected a kind of frame from 1 to 10, saw {0}")]
+    #[error("expected a kind of frame from 1 to 11, saw {0}")]
     Kind(u8),
     /// A flag that frames of this kind do not have.
     #[error("expected a frame of kind {kind} without unknown flags, saw {flags:#04x}")]
@@ -167,6 +168,8 @@ pub enum Body<'a> {
     Ping(u64),
     /// The answer.
     Pong(u64),
+    /// The end that was dialed opens no more connections, because its gateway stops.
+    Leaving,
 }
 
 impl<'a> Frame<'a> {
@@ -197,6 +200,7 @@ impl<'a> Frame<'a> {
             RESET => Body::Reset,
             REFUSED => Body::Refused(Refusal::of(fields.u8().map_err(wrong_length)?)?),
             PING => Body::Ping(fields.u64().map_err(wrong_length)?),
+            LEAVING => Body::Leaving,
             _ => Body::Pong(fields.u64().map_err(wrong_length)?),
         };
         if kind != DATA {
@@ -240,6 +244,7 @@ impl<'a> Frame<'a> {
                 to.extend(token.to_be_bytes());
                 (PONG, 0)
             }
+            Body::Leaving => (LEAVING, 0),
         };
         complete(to, at, [kind, flags], self.stream);
     }
@@ -277,7 +282,7 @@ fn check(kind: u8, flags: u8, length: u16) -> Result<(), Fault> {
         OPEN => length == 4 + ends_len(4) || length == 4 + ends_len(16),
         OPENED | CREDIT | RETURN => length == 4,
         DATA => (1..=PAYLOAD_MAX as u16).contains(&length),
-        END | RESET => length == 0,
+        END | RESET | LEAVING => length == 0,
         REFUSED => length == 1,
         PING | PONG => length == 8,
         _ => return Err(Fault::Kind(kind)),
@@ -341,6 +346,7 @@ mod tests {
             Body::Refused(Refusal::Unreachable),
             Body::Ping(3),
             Body::Pong(u64::MAX),
+            Body::Leaving,
         ];
         bodies.into_iter().enumerate().map(|(n, body)| Frame { stream: n as u32, body }).collect()
     }
@@ -379,11 +385,12 @@ mod tests {
         };
         for (bytes, fault) in [
             (header(0, 0, 0), Fault::Kind(0)),
-            (header(11, 0, 0), Fault::Kind(11)),
+            (header(12, 0, 0), Fault::Kind(12)),
             (header(DATA, 0, 0), Fault::Length { kind: DATA, length: 0 }),
             (header(DATA, 0, 16_385), Fault::Length { kind: DATA, length: 16_385 }),
             (header(DATA, 2, 1), Fault::Flags { kind: DATA, flags: 2 }),
             (header(END, 1, 0), Fault::Flags { kind: END, flags: 1 }),
+            (header(LEAVING, 0, 1), Fault::Length { kind: LEAVING, length: 1 }),
             (header(OPEN, 0, 18), Fault::Length { kind: OPEN, length: 18 }),
         ] {
             assert_eq!(Frame::parse(&bytes), Err(fault));

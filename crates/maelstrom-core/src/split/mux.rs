@@ -53,6 +53,8 @@ pub enum Event {
     Refused(u32, Refusal),
     /// The far host has reset the connection; the stream is gone.
     Reset(u32),
+    /// The far end opens no more connections.
+    Leaving,
 }
 
 /// A stream.
@@ -85,6 +87,8 @@ pub struct Mux {
     heard_us: u64,
     next_ping_us: u64,
     rtt_us: Option<u64>,
+    /// Whether the far end opens no more connections.
+    is_far_leaving: bool,
 }
 
 impl Mux {
@@ -101,6 +105,7 @@ impl Mux {
             heard_us: now_us,
             next_ping_us: now_us + PING_US,
             rtt_us: None,
+            is_far_leaving: false,
         };
         if role == Role::Acceptor {
             mux.put(0, Body::Ping(now_us));
@@ -148,7 +153,14 @@ impl Mux {
                 self.rtt_us = now_us.checked_sub(token);
                 return Ok(());
             }
-            Body::Opened { .. } | Body::Refused(_) if self.role == Role::Acceptor => return Err(Fault::Role),
+            Body::Opened { .. } | Body::Refused(_) | Body::Leaving if self.role == Role::Acceptor => {
+                return Err(Fault::Role);
+            }
+            Body::Leaving => {
+                self.is_far_leaving = true;
+                events.push(Event::Leaving);
+                return Ok(());
+            }
             _ => {}
         }
         // Frames of a stream that this end has reset may still be under way.
@@ -186,7 +198,7 @@ impl Mux {
                 self.remove(stream, pool);
                 events.push(Event::Reset(stream));
             }
-            Body::Open { .. } | Body::Ping(_) | Body::Pong(_) => {}
+            Body::Open { .. } | Body::Ping(_) | Body::Pong(_) | Body::Leaving => {}
         }
         Ok(())
     }
@@ -216,10 +228,10 @@ impl Mux {
     }
 
     /// Asks the far end for a connection, and returns its stream. `None` if there are as many streams as can
-    /// be.
+    /// be, or the far end opens no more.
     pub fn open(&mut self, ends: Ends, pool: &mut Pool) -> Option<u32> {
         assert_eq!(self.role, Role::Dialer, "only the end that dialed opens streams");
-        let stream = self.last.checked_add(1)?;
+        let stream = self.last.checked_add(1).filter(|_| !self.is_far_leaving)?;
         let mut window = Window::open(pool)?;
         let credit = window.begin(pool);
         self.last = stream;
@@ -255,6 +267,14 @@ impl Mux {
         if !known.is_ended {
             known.is_ended = true;
             self.put(stream, Body::End);
+        }
+    }
+
+    /// Tells the far end to open no more streams. Those whose opening is under way are opened all the same. A
+    /// carrier on which this end opens the streams needs no word.
+    pub fn leave(&mut self) {
+        if self.role == Role::Acceptor {
+            self.put(0, Body::Leaving);
         }
     }
 
@@ -351,6 +371,11 @@ impl Mux {
     /// Whether the far end has been heard at all.
     pub fn is_heard(&self) -> bool {
         self.is_heard
+    }
+
+    /// Whether the far end opens no more connections.
+    pub fn is_far_leaving(&self) -> bool {
+        self.is_far_leaving
     }
 
     /// Time at which the far end was last heard, or the carrier began.

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::{env, fs};
 
-use maelstrom_core::split::{BUFFER_MIN, Ends, Event, INITIAL, Mux, Pool, Refusal, Role, SILENCE_US};
+use maelstrom_core::split::{
+    BUFFER_MIN, Body, Ends, Event, Fault, Frame, INITIAL, Mux, Pool, Refusal, Role, SILENCE_US,
+};
 use testkit::Random;
 
 #[path = "fuzz/split.rs"]
@@ -110,7 +112,7 @@ impl Pair {
                     to.refused.push(stream);
                 }
                 Event::Reset(stream) => panic!("nobody has reset {stream}"),
-                Event::Opened(_) | Event::Arrived(_) | Event::Writable(_) => {}
+                Event::Opened(_) | Event::Arrived(_) | Event::Writable(_) | Event::Leaving => {}
             }
         }
         assert!(to.pool.promised() <= self.buffer, "{:?}", to.pool);
@@ -300,4 +302,28 @@ fn a_far_end_that_is_silent_is_found_out() {
     pair.deliver(1, usize::MAX);
     assert!(pair.ends[0].mux.is_heard(), "the end that was dialed speaks first");
     assert!(!pair.ends[0].mux.is_silent(SILENCE_US - 1) && pair.ends[0].mux.is_silent(SILENCE_US));
+}
+
+#[test]
+fn an_end_that_leaves_opens_what_is_under_way_and_nothing_more() {
+    let mut pair = Pair::new(1, BUFFER_MIN);
+    let before = pair.open().unwrap();
+    pair.deliver(0, usize::MAX);
+    pair.deliver(1, usize::MAX);
+    // Its word and a stream cross.
+    pair.ends[1].mux.leave();
+    let crossing = pair.open().unwrap();
+    pair.deliver(0, usize::MAX);
+    pair.deliver(1, usize::MAX);
+    assert!(pair.ends[0].mux.is_far_leaving());
+    assert_eq!(pair.open(), None);
+    pair.settle(&[before, crossing]);
+    // The end that dialed has no such word.
+    let written = pair.ends[0].mux.output().len();
+    pair.ends[0].mux.leave();
+    assert_eq!(pair.ends[0].mux.output().len(), written);
+    let mut liar = Vec::new();
+    Frame { stream: 0, body: Body::Leaving }.write(&mut liar);
+    let End { mux, pool, .. } = &mut pair.ends[1];
+    assert_eq!(mux.handle_input(0, &liar, pool, &mut Vec::new()), Err(Fault::Role));
 }

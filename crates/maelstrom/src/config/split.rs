@@ -1,6 +1,7 @@
 //! The section `[split]`, and its checks against the rest of the file.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::draft::{Draft, PeerDraft};
 use super::types::AcceptChoice;
@@ -13,6 +14,8 @@ use ipnet::IpNet;
 const BUFFER_MIN: u64 = 8 << 20;
 /// Largest buffer for split connections in bytes.
 const BUFFER_MAX: u64 = 16 << 30;
+/// Longest time for connections to end as the gateway stops.
+const DRAIN_MAX: Duration = Duration::from_secs(300);
 /// Longest name of a congestion control, as the kernel limits it.
 const CONGESTION_BYTES_MAX: usize = 15;
 
@@ -58,6 +61,13 @@ diagnostics::settings! {
             default: Fallback::Toml("\"bbr\""),
             example: "congestion = \"bbr\"",
         }
+        /// Time for which the gateway, when it is stopped, lets split connections end by themselves. New ones
+        /// flow unsplit meanwhile. Those that have not ended then are reset.
+        drain: Duration {
+            form: Text::new("a time from `\"0s\"` to `\"300s\"`, such as `\"5s\"`", time),
+            default: Fallback::Toml("\"5s\""),
+            example: "drain = \"5s\"",
+        }
     }
 }
 
@@ -73,6 +83,20 @@ fn size(text: &str) -> Result<u64, Fault> {
     let number: u64 = number.trim_end().parse().map_err(|_| wrong())?;
     let bytes = number.checked_mul(unit).filter(|bytes| (BUFFER_MIN..=BUFFER_MAX).contains(bytes));
     bytes.ok_or_else(|| Fault::out_of_range(quoted(text)))
+}
+
+/// Parses a time with its unit.
+fn time(text: &str) -> Result<Duration, Fault> {
+    const UNITS: [(&str, u64); 3] = [("ms", 1), ("s", 1_000), ("min", 60_000)];
+    let wrong = || {
+        let fault = Fault::bad("is not a time").seen(quoted(text));
+        fault.help("write a whole number with `ms`, `s` or `min`")
+    };
+    let parts = UNITS.iter().find_map(|&(unit, millis)| Some((text.strip_suffix(unit)?, millis)));
+    let (number, unit) = parts.ok_or_else(wrong)?;
+    let number: u64 = number.trim_end().parse().map_err(|_| wrong())?;
+    let time = number.checked_mul(unit).map(Duration::from_millis).filter(|&time| time <= DRAIN_MAX);
+    time.ok_or_else(|| Fault::out_of_range(quoted(text)))
 }
 
 fn congestion(text: &str) -> Result<String, Fault> {

@@ -8,6 +8,7 @@ use maelstrom_core::split::{
     AuthError, CHALLENGE_LEN, CarrierKey, Challenged, Event, FRAME_MAX, Fault, GREETING_LEN, Greeted, Mux,
     NONCE_LEN, PROOF_LEN, Pool, Role,
 };
+use netio::transparent;
 
 /// Room for input before both ends have proven themselves.
 const INPUT_FIRST: usize = 512;
@@ -15,6 +16,10 @@ const INPUT_FIRST: usize = 512;
 const INPUT: usize = 256 << 10;
 /// Maximum number of reads and of writes of one turn.
 const TURNS_MAX: usize = 8;
+/// Time in which the bytes leave that the kernel holds back.
+const UNSENT_MS: u64 = 8;
+/// Maximum number of these bytes.
+const UNSENT_MAX: u64 = 4 << 20;
 /// Time within which both ends must have proven themselves.
 pub(super) const HANDSHAKE_US: u64 = 5_000_000;
 
@@ -62,6 +67,10 @@ pub(super) struct Carrier {
     filled: usize,
     /// Flows that wait for room.
     pub(super) waiting: VecDeque<usize>,
+    /// Segments that were sent again, as far as it was seen.
+    pub(super) retransmits: u64,
+    /// Bytes that the kernel holds back before they are sent.
+    unsent: u32,
 }
 
 impl Carrier {
@@ -78,6 +87,8 @@ impl Carrier {
             input: vec![0; INPUT_FIRST],
             filled: 0,
             waiting: VecDeque::new(),
+            retransmits: 0,
+            unsent: transparent::UNSENT,
         }
     }
 
@@ -230,6 +241,17 @@ impl Carrier {
             }
         }
         Ok(())
+    }
+
+    /// Lets the kernel hold back as many bytes as leave in [`UNSENT_MS`] at a rate in bytes a second: with
+    /// fewer, a fast carrier would stand still whenever this process is late, and a slow one would make
+    /// streams wait for each other with more.
+    pub(super) fn follow_rate(&mut self, rate: u64) {
+        let bytes = (rate / 1_000 * UNSENT_MS).clamp(transparent::UNSENT.into(), UNSENT_MAX);
+        let bytes = (bytes as u32).next_power_of_two(); // at most UNSENT_MAX, which is one
+        if bytes != self.unsent && transparent::set_unsent(&self.socket, bytes).is_ok() {
+            self.unsent = bytes;
+        }
     }
 
     /// Does what is due.

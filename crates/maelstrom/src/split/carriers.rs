@@ -39,6 +39,9 @@ impl Driver {
             };
             let is_unproven = |carrier: &Carrier| carrier.role == Role::Acceptor && carrier.mux().is_none();
             let unproven = self.carriers.iter().filter(|(_, carrier)| is_unproven(carrier)).count();
+            if self.is_draining() {
+                continue;
+            }
             let Some(site) = self.plan.site_of(from.ip().to_canonical()).filter(|_| unproven < STRANGERS_MAX)
             else {
                 self.counts.strangers += 1;
@@ -66,7 +69,8 @@ impl Driver {
     pub(super) fn dial(&mut self, site: usize, now_us: u64) {
         let dialed = |carrier: &Carrier| carrier.site == site && carrier.role == Role::Dialer;
         let present = self.carriers.iter().filter(|(_, carrier)| dialed(carrier)).count();
-        if present >= CARRIERS || now_us < self.sites[site].next_dial_us || self.plan.ports.is_empty() {
+        let is_wanted = !self.plan.ports.is_empty() && !self.is_draining();
+        if present >= CARRIERS || now_us < self.sites[site].next_dial_us || !is_wanted {
             return;
         }
         self.sites[site].next_dial_us = now_us + DIAL_US;
@@ -127,11 +131,14 @@ impl Driver {
     pub(super) fn end_carrier(&mut self, index: usize, reason: &Broken) {
         let Some(carrier) = self.carriers.remove(index) else { return };
         let (site, role) = (carrier.site, carrier.role);
+        if let Ok(state) = transparent::state(&carrier.socket) {
+            self.sites[site].retransmits_wan += state.retransmits.saturating_sub(carrier.retransmits);
+        }
         debug!(carrier = %self.plan.sites[site].carrier, "a carrier has ended: {reason}");
         self.counts.carriers_ended += 1;
         for stream in carrier.end(&mut self.pool) {
-            if let Some(flow) = self.by_stream.remove(&(index, stream)) {
-                self.flows.remove(flow);
+            if let Some(&flow) = self.by_stream.get(&(index, stream)) {
+                self.forget(flow);
                 self.counts.reset_with_carrier += 1;
             }
         }

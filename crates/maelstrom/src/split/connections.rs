@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 use super::carrier::Carrier;
 use super::driver::{DIAL_US, Driver, FLOW, SERVED_MAX, is_sound};
 use super::flow::{Flow, Served, refusal};
+use super::site::Unsplit;
 use crate::passive::clock_us;
 
 /// Maximum number of connections of a listener that are accepted at a time.
@@ -39,8 +40,8 @@ impl Driver {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_exhausted(&error) => {
                     warn!("cannot take connections, which go unsplit for a second: {error}");
-                    self.pause_until_us = clock_us() + DIAL_US;
-                    return self.sites[site].fall_silent();
+                    self.pause(DIAL_US, Unsplit::Exhausted);
+                    return self.follow_site(site, clock_us());
                 }
                 // An error of this connection alone.
                 Err(_) => continue,
@@ -70,7 +71,7 @@ impl Driver {
         let opened = carrier.and_then(|mux| mux.open(Ends { client, server }, &mut self.pool));
         let Some(stream) = opened else { return other("there is no room for a stream") };
         self.counts.taken += 1;
-        self.add_flow(Flow::new(socket, index, stream, false))
+        self.add_flow(Flow::new(socket, site, (index, stream), false))
     }
 
     pub(super) fn add_flow(&mut self, flow: Flow) -> io::Result<()> {
@@ -98,6 +99,12 @@ impl Driver {
                 self.counts.reset_there += 1;
                 (stream, true)
             }
+            Event::Leaving => {
+                if let Some(site) = self.carriers.get(carrier).map(|carrier| carrier.site) {
+                    self.follow_site(site, clock_us());
+                }
+                return;
+            }
         };
         let Some(&flow) = self.by_stream.get(&(carrier, stream)) else { return };
         if is_gone {
@@ -119,7 +126,8 @@ impl Driver {
         match opened {
             Ok(socket) => {
                 self.counts.opened += 1;
-                if let Err(error) = self.add_flow(Flow::new(socket, carrier, stream, true)) {
+                let flow = Flow::new(socket, site, (carrier, stream), true);
+                if let Err(error) = self.add_flow(flow) {
                     debug!(%error, "cannot watch a connection");
                 }
             }
@@ -161,10 +169,10 @@ impl Driver {
 
     pub(super) fn serve(&mut self, index: usize) {
         let Some(flow) = self.flows.get_mut(index) else { return };
-        let (number, stream) = (flow.carrier, flow.stream);
+        let (site, number, stream) = (flow.site, flow.carrier, flow.stream);
         let Some(carrier) = self.carriers.get_mut(number) else { return };
         let Some(mux) = carrier.mux_mut() else { return };
-        match flow.serve(mux, &mut self.pool, &mut self.moved) {
+        match flow.serve(mux, &mut self.pool, &mut self.sites[site].moved) {
             Served::Waits => {}
             Served::Again => self.enqueue(index),
             Served::NeedsRoom => {
@@ -178,7 +186,9 @@ impl Driver {
                     debug!(%error, "cannot let a connection finish");
                 }
                 self.counts.finished += 1;
-                self.forget(index);
+                if let Some(flow) = self.forget(index) {
+                    self.part(flow);
+                }
             }
             Served::Reset => self.reset(index),
             Served::Refused(reason) => {
@@ -199,10 +209,14 @@ impl Driver {
         self.forget(index);
     }
 
-    pub(super) fn forget(&mut self, index: usize) {
-        if let Some(flow) = self.flows.remove(index) {
-            self.by_stream.remove(&(flow.carrier, flow.stream));
+    /// Removes a connection. Its socket resets it, unless it is settled.
+    pub(super) fn forget(&mut self, index: usize) -> Option<Flow> {
+        let flow = self.flows.remove(index)?;
+        self.by_stream.remove(&(flow.carrier, flow.stream));
+        if let Ok(state) = transparent::state(&flow.socket) {
+            self.sites[flow.site].retransmits_lan += state.retransmits.saturating_sub(flow.retransmits);
         }
+        Some(flow)
     }
 }
 

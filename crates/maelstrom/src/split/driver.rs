@@ -18,11 +18,11 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use tracing::{info, warn};
 
 use super::carrier::Carrier;
-use super::flow::{Flow, Moved};
+use super::flow::Flow;
 use super::plan::{FarSite, Plan};
 use super::pressure::Pressure;
 use super::report::Counts;
-use super::site::Site;
+use super::site::{Site, Unsplit};
 use super::slots::Slots;
 use crate::passive::clock_us;
 
@@ -65,12 +65,16 @@ pub(super) struct Driver {
     pub(super) routes: Routes,
     pub(super) pool: Pool,
     pub(super) counts: Counts,
-    pub(super) moved: Moved,
     next_tick_us: u64,
     pressure: Pressure,
-    /// Time until which no connection is taken, because the system has no descriptors left or because of a
-    /// flood.
-    pub(super) pause_until_us: u64,
+    /// Time until which no connection is taken, and why.
+    paused: (u64, Unsplit),
+    /// Sockets of connections that have ended, since when; the kernel still has bytes of them for a host.
+    pub(super) parting: VecDeque<(u64, TcpStream)>,
+    /// Number of the next look at connections.
+    pub(super) look: usize,
+    /// Time until which the last connections may end, once the gateway stops.
+    pub(super) drained_by_us: Option<u64>,
     // Dropped after the listeners.
     _divert: Option<Divert>,
 }
@@ -112,17 +116,19 @@ impl Driver {
             by_stream: HashMap::new(),
             queue: VecDeque::new(),
             counts: Counts::default(),
-            moved: Moved::default(),
             next_tick_us: 0,
             pressure: Pressure::default(),
-            pause_until_us: 0,
+            paused: (0, Unsplit::Flood),
+            parting: VecDeque::new(),
+            look: 0,
+            drained_by_us: None,
             _divert: divert,
             plan,
         })
     }
 
-    /// Takes a plan that differs in keys only.
-    pub(super) fn change_keys(&mut self, plan: Plan) {
+    /// Takes a plan with which connections may go on.
+    pub(super) fn change(&mut self, plan: Plan) {
         self.keys = keys_of(&plan);
         self.plan = plan;
     }
@@ -195,6 +201,11 @@ impl Driver {
         Ok(self.epoll.add(socket, EpollEvent::new(flags, token))?)
     }
 
+    /// Watches a socket no longer.
+    pub(super) fn ignore(&self, socket: &TcpStream) -> io::Result<()> {
+        Ok(self.epoll.delete(socket)?)
+    }
+
     fn handle_timeout(&mut self, now_us: u64) {
         for index in self.carriers.indices() {
             let due = self.carriers.get_mut(index).map(|carrier| carrier.handle_timeout(now_us));
@@ -202,7 +213,8 @@ impl Driver {
                 self.end_carrier(index, &reason);
             }
         }
-        self.evade_floods(now_us);
+        self.look(now_us);
+        self.evade_floods();
         for site in 0..self.sites.len() {
             self.dial(site, now_us);
             self.follow_site(site, now_us);
@@ -210,27 +222,35 @@ impl Driver {
     }
 
     /// Takes no connections for a while if first packets come too fast.
-    fn evade_floods(&mut self, now_us: u64) {
+    fn evade_floods(&mut self) {
         if self.pressure.has_risen() && self.sites.iter().any(Site::is_listening) {
             warn!(
                 "first packets of connections come too fast: new TCP connections go unsplit for some seconds"
             );
             self.counts.floods += 1;
-            self.pause_until_us = now_us + FLOOD_US;
+            self.pause(FLOOD_US, Unsplit::Flood);
         }
+    }
+
+    /// Takes no connections for some time.
+    pub(super) fn pause(&mut self, us: u64, reason: Unsplit) {
+        self.paused = (clock_us() + us, reason);
     }
 
     /// Takes connections to a site as long as a carrier works and there is room.
     pub(super) fn follow_site(&mut self, site: usize, now_us: u64) {
-        let has_carrier = self.carriers.iter().any(|(_, carrier)| {
-            let dialed = carrier.site == site && carrier.role == Role::Dialer;
-            dialed && carrier.mux().is_some_and(|mux| is_sound(mux, now_us))
-        });
-        self.tell_state(site, has_carrier);
-        if !has_carrier || self.is_full() || now_us < self.pause_until_us {
+        let unsplit = self.unsplit(site, now_us);
+        let is_up = match unsplit {
+            Some(Unsplit::Unwanted | Unsplit::Carrier | Unsplit::FarStops) => false,
+            Some(Unsplit::Stops) => self.sites[site].is_told_up,
+            _ => true,
+        };
+        self.tell_state(site, is_up, unsplit);
+        self.sites[site].unsplit = unsplit;
+        if unsplit.is_some() {
             return self.sites[site].fall_silent();
         }
-        if self.sites[site].is_listening() || self.plan.ports.is_empty() {
+        if self.sites[site].is_listening() {
             return;
         }
         let listening = self.sites[site].listen().and_then(|()| {
@@ -244,11 +264,35 @@ impl Driver {
         });
         if let Err(error) = listening {
             self.sites[site].fall_silent();
+            self.sites[site].unsplit = Some(Unsplit::Listener);
             self.tell(site, &format!("cannot listen for connections: {error}"));
         }
     }
 
-    fn tell_state(&mut self, site: usize, is_up: bool) {
+    /// Why new connections to a site go unsplit.
+    fn unsplit(&self, site: usize, now_us: u64) -> Option<Unsplit> {
+        let muxes = self.carriers.iter().filter_map(|(_, carrier)| {
+            carrier.mux().filter(|_| carrier.site == site && carrier.role == Role::Dialer)
+        });
+        let (mut is_sound_one, mut is_far_leaving) = (false, false);
+        for mux in muxes {
+            is_sound_one |= is_sound(mux, now_us);
+            is_far_leaving |= mux.is_far_leaving();
+        }
+        if self.plan.ports.is_empty() {
+            Some(Unsplit::Unwanted)
+        } else if self.is_draining() {
+            Some(Unsplit::Stops)
+        } else if !is_sound_one {
+            Some(if is_far_leaving { Unsplit::FarStops } else { Unsplit::Carrier })
+        } else if self.is_full() {
+            Some(Unsplit::Full)
+        } else {
+            Some(self.paused.1).filter(|_| now_us < self.paused.0)
+        }
+    }
+
+    fn tell_state(&mut self, site: usize, is_up: bool, unsplit: Option<Unsplit>) {
         let state = &mut self.sites[site];
         if std::mem::replace(&mut state.is_told_up, is_up) == is_up {
             return;
@@ -257,8 +301,8 @@ impl Driver {
         if is_up {
             state.told = None;
             info!(peer, "TCP connections are split: what this gateway has acknowledged is lost if it dies");
-        } else {
-            warn!(peer, "no carrier works: new TCP connections go unsplit");
+        } else if let Some(reason) = unsplit {
+            warn!(peer, "new TCP connections go unsplit: {reason}");
         }
     }
 
@@ -273,7 +317,7 @@ fn keys_of(plan: &Plan) -> Vec<Vec<CarrierKey>> {
 
 /// Whether a carrier may get new connections.
 pub(super) fn is_sound(mux: &Mux, now_us: u64) -> bool {
-    mux.is_heard() && now_us < mux.heard_us() + DOUBT_US
+    mux.is_heard() && !mux.is_far_leaving() && now_us < mux.heard_us() + DOUBT_US
 }
 
 /// The congestion control of carriers: the wanted one, or `cubic`, which each kernel has.

@@ -12,8 +12,12 @@ const WRITES_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) socket: TcpStream,
+    /// Number of the far site.
+    pub(super) site: usize,
     pub(super) carrier: usize,
     pub(super) stream: u32,
+    /// Segments that were sent to the host again, as far as it was seen.
+    pub(super) retransmits: u64,
     /// Whether the connection to a server is not open yet.
     pub(super) is_connecting: bool,
     pub(super) is_readable: bool,
@@ -55,11 +59,18 @@ pub(super) struct Moved {
 }
 
 impl Flow {
-    pub(super) fn new(socket: TcpStream, carrier: usize, stream: u32, is_connecting: bool) -> Self {
+    pub(super) fn new(
+        socket: TcpStream,
+        site: usize,
+        (carrier, stream): (usize, u32),
+        is_connecting: bool,
+    ) -> Self {
         Self {
             socket,
+            site,
             carrier,
             stream,
+            retransmits: 0,
             is_connecting,
             is_readable: false,
             is_writable: false,

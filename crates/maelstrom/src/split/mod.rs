@@ -11,6 +11,8 @@
 //! | `pressure.rs` | whether first packets come too fast |
 //! | `carrier.rs` | the socket of a carrier |
 //! | `flow.rs` | a connection with a host |
+//! | `look.rs` | what the kernel knows about its sockets |
+//! | `drain.rs` | its end as the gateway stops |
 //! | `report.rs` | what it counts, and its state for operators |
 //!
 //! The protocol is in `maelstrom_core::split`. The main loop never waits for this thread.
@@ -18,8 +20,10 @@
 mod carrier;
 mod carriers;
 mod connections;
+mod drain;
 mod driver;
 mod flow;
+mod look;
 mod plan;
 mod pressure;
 mod report;
@@ -27,14 +31,15 @@ mod site;
 mod slots;
 
 use std::io;
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use netio::poll::lower_priority;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::config::GatewayConfig;
 use crate::passive::clock_us;
@@ -52,41 +57,73 @@ const STATUS_US: u64 = 200_000;
 /// The thread of split mode, if the configuration asks for it. Dropping this ends it: split connections are
 /// reset.
 #[derive(Debug, Default)]
-pub(crate) struct Split(Option<Thread>);
+pub(crate) struct Split {
+    thread: Option<Thread>,
+    is_draining: bool,
+}
 
 #[derive(Debug)]
 struct Thread {
-    plans: Option<Sender<Plan>>,
+    commands: Option<Sender<Command>>,
     wake: Arc<EventFd>,
     status: Arc<Mutex<SplitStatus>>,
     handle: Option<JoinHandle<()>>,
+}
+
+/// A request of the main loop to the thread.
+enum Command {
+    /// Goes on with another plan.
+    Change(Plan),
+    /// Lets connections end, and ends itself.
+    Drain,
 }
 
 impl Split {
     /// Starts, changes or ends the thread as the configuration asks. A gateway without split mode works all
     /// the same.
     pub(crate) fn configure(&mut self, config: &GatewayConfig) {
+        if self.is_draining {
+            return;
+        }
         let Some(plan) = Plan::of(config) else {
-            self.0 = None;
+            self.thread = None;
             return;
         };
-        if let Some(thread) = &self.0 {
-            return thread.change(plan);
+        if let Some(thread) = &self.thread {
+            return thread.command(Command::Change(plan));
         }
         match Thread::start(plan) {
-            Ok(thread) => self.0 = Some(thread),
+            Ok(thread) => self.thread = Some(thread),
             Err(error) => warn!("split mode does not start, so that connections go unsplit: {error}"),
         }
     }
 
+    /// Splits no further connections, and lets the present ones end within the time that the configuration
+    /// states.
+    pub(crate) fn drain(&mut self) {
+        self.is_draining = true;
+        if let Some(thread) = &self.thread {
+            thread.command(Command::Drain);
+        }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
+    /// Whether no connection has to end any more before the gateway does.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_draining && self.thread.as_ref().is_none_or(Thread::has_ended)
+    }
+
     /// The state for operators; `None` if the configuration asks for no split mode.
     pub(crate) fn status(&self) -> Option<SplitStatus> {
-        let thread = self.0.as_ref()?;
+        let thread = self.thread.as_ref()?;
         let mut status = thread.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if thread.handle.as_ref().is_none_or(JoinHandle::is_finished) {
+        if thread.has_ended() && !self.is_draining {
             status.fault = Some("its thread has ended; restart the gateway".to_owned());
         }
-        Some(status)
+        Some(status.judged())
     }
 }
 
@@ -94,24 +131,28 @@ impl Thread {
     fn start(plan: Plan) -> io::Result<Self> {
         let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let status = Arc::new(Mutex::new(SplitStatus::default()));
-        let (plans, received) = mpsc::channel();
-        let work = Work { plan, plans: received, wake: Arc::clone(&wake), status: Arc::clone(&status) };
+        let (commands, received) = mpsc::channel();
+        let work = Work { plan, commands: received, wake: Arc::clone(&wake), status: Arc::clone(&status) };
         let handle = thread::Builder::new().name("split".to_owned()).spawn(move || work.run())?;
-        Ok(Self { plans: Some(plans), wake, status, handle: Some(handle) })
+        Ok(Self { commands: Some(commands), wake, status, handle: Some(handle) })
     }
 
-    fn change(&self, plan: Plan) {
-        if let Some(plans) = &self.plans {
+    fn command(&self, command: Command) {
+        if let Some(commands) = &self.commands {
             // A thread that has ended is reported by the status.
-            let _ = plans.send(plan);
+            let _ = commands.send(command);
             let _ = self.wake.write(1);
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.handle.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        self.plans = None;
+        self.commands = None;
         let _ = self.wake.write(1);
         if let Some(handle) = self.handle.take()
             && handle.join().is_err()
@@ -124,7 +165,7 @@ impl Drop for Thread {
 /// The work of the thread.
 struct Work {
     plan: Plan,
-    plans: Receiver<Plan>,
+    commands: Receiver<Command>,
     wake: Arc<EventFd>,
     status: Arc<Mutex<SplitStatus>>,
 }
@@ -142,6 +183,10 @@ impl Work {
         if let Err(error) = raise_descriptors() {
             warn!("cannot raise the limit on open files: {error}");
         }
+        // As the main loop, which would else wait for this thread.
+        if let Err(error) = lower_priority() {
+            debug!(%error, "cannot run below forwarding");
+        }
         loop {
             let end = match Driver::new(self.plan.clone(), &*self.wake) {
                 Ok(driver) => {
@@ -152,10 +197,10 @@ impl Work {
                     let fault = error.to_string();
                     warn!("split mode does not work, so that connections go unsplit: {fault}");
                     self.publish(SplitStatus { fault: Some(fault), ..SplitStatus::default() });
-                    match self.plans.recv_timeout(RETRY) {
-                        Ok(plan) => End::Plan(plan),
-                        Err(mpsc::RecvTimeoutError::Timeout) => continue,
-                        Err(mpsc::RecvTimeoutError::Disconnected) => End::Stop,
+                    match self.commands.recv_timeout(RETRY) {
+                        Ok(Command::Change(plan)) => End::Plan(plan),
+                        Ok(Command::Drain) | Err(RecvTimeoutError::Disconnected) => End::Stop,
+                        Err(RecvTimeoutError::Timeout) => continue,
                     }
                 }
             };
@@ -171,20 +216,28 @@ impl Work {
         let mut next_status_us = 0;
         loop {
             if let Err(error) = driver.turn() {
+                if driver.is_draining() {
+                    warn!("split connections are reset, because split mode has failed: {error}");
+                    return End::Stop;
+                }
                 warn!("split mode begins again: {error}");
                 thread::sleep(RESTART);
                 return End::Plan(driver.plan().clone());
             }
             let _ = self.wake.read();
-            match self.plans.try_recv() {
-                Ok(plan) if plan == *driver.plan() => {}
-                Ok(plan) if plan.differs_in_keys_only(driver.plan()) => driver.change_keys(plan),
-                Ok(plan) => {
+            match self.commands.try_recv() {
+                Ok(Command::Drain) => driver.drain(),
+                Ok(Command::Change(plan)) if plan == *driver.plan() => {}
+                Ok(Command::Change(plan)) if plan.keeps_connections(driver.plan()) => driver.change(plan),
+                Ok(Command::Change(plan)) => {
                     warn!("the settings of split mode have changed: its connections are reset");
                     return End::Plan(plan);
                 }
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return End::Stop,
+            }
+            if driver.is_drained() {
+                return End::Stop;
             }
             let now_us = clock_us();
             if now_us >= next_status_us {

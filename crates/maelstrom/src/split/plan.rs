@@ -1,6 +1,7 @@
 //! The part of the configuration that split mode needs.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use ipnet::IpNet;
 use maelstrom_core::PeerKey;
@@ -19,6 +20,8 @@ pub(super) struct Plan {
     pub(super) ports: Vec<u16>,
     pub(super) buffer: u64,
     pub(super) congestion: String,
+    /// Time for connections to end as the gateway stops.
+    pub(super) drain: Duration,
     wan: String,
     tun: String,
     /// Networks of this site.
@@ -69,6 +72,7 @@ impl Plan {
             ports: config.split.ports.clone().unwrap_or_default(),
             buffer: config.split.buffer,
             congestion: config.split.congestion.clone(),
+            drain: config.split.drain,
             wan: config.gateway.wan.clone(),
             tun: config.gateway.tun.clone(),
             local: config.gateway.local_networks(),
@@ -76,9 +80,9 @@ impl Plan {
         })
     }
 
-    /// Whether only keys differ.
-    pub(super) fn differs_in_keys_only(&self, other: &Self) -> bool {
-        let mut same = self.clone();
+    /// Whether only such settings differ that connections may go on.
+    pub(super) fn keeps_connections(&self, other: &Self) -> bool {
+        let mut same = Self { drain: other.drain, ..self.clone() };
         for (site, other) in same.sites.iter_mut().zip(&other.sites) {
             site.keys.clone_from(&other.keys);
         }
@@ -153,6 +157,7 @@ mod tests {
             ports: vec![80],
             buffer: 64 << 20,
             congestion: "bbr".to_owned(),
+            drain: Duration::from_secs(5),
             wan: "wan0".to_owned(),
             tun: "undrop0".to_owned(),
             local: vec!["10.81.1.0/24".parse().unwrap()],
@@ -183,16 +188,17 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_key_is_told_from_other_changes() {
+    fn connections_go_on_with_another_key_or_drain_and_with_nothing_else() {
         let mut keys = plan();
         keys.sites[1].keys.push(PeerKey::new([9; 32]));
-        assert!(keys != plan() && keys.differs_in_keys_only(&plan()));
+        keys.drain = Duration::ZERO;
+        assert!(keys != plan() && keys.keeps_connections(&plan()));
         let mut ports = keys.clone();
         ports.ports = vec![81];
-        assert!(!ports.differs_in_keys_only(&plan()));
+        assert!(!ports.keeps_connections(&plan()));
         let mut fewer = keys;
         fewer.sites.pop();
-        assert!(!fewer.differs_in_keys_only(&plan()));
+        assert!(!fewer.keeps_connections(&plan()));
     }
 
     #[test]

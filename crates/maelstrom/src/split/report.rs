@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use maelstrom_core::split::Role;
 
 use super::driver::{Driver, is_sound};
+use super::flow::Moved;
 use crate::passive::clock_us;
 use crate::status::{FarSiteStatus, SplitStatus};
 
@@ -78,27 +79,37 @@ impl Driver {
                 muxes.filter_map(|(_, carrier)| Some((carrier.role, carrier.mux()?))).collect();
             let up =
                 |role| muxes.iter().filter(|(of, mux)| *of == role && is_sound(mux, now_us)).count() as u64;
+            let state = &self.sites[site];
             FarSiteStatus {
                 peer: far.label.clone(),
                 carrier: far.carrier,
-                is_splitting: self.sites[site].is_listening(),
+                is_splitting: state.is_listening(),
+                reason: state.unsplit.map(|reason| reason.to_string()),
                 carriers_out: up(Role::Dialer),
                 carriers_in: up(Role::Acceptor),
                 connections: muxes.iter().map(|(_, mux)| mux.streams() as u64).sum(),
+                bytes_from_hosts: state.moved.from_hosts,
+                bytes_to_hosts: state.moved.to_hosts,
                 rtt_us: muxes.iter().filter_map(|(_, mux)| mux.rtt_us()).min(),
+                rtt_min_us: state.rtt_min_us,
+                retransmits_wan: state.retransmits_wan,
+                retransmits_lan: state.retransmits_lan,
             }
         });
         let waiting = self.carriers.iter().filter_map(|(_, carrier)| Some(carrier.mux()?.waiting())).sum();
+        let sum = |bytes: fn(&Moved) -> u64| self.sites.iter().map(|site| bytes(&site.moved)).sum();
         SplitStatus {
+            verdict: String::new(),
             fault: None,
+            drain_ms: self.drained_by_us.map(|by_us| by_us.saturating_sub(now_us) / 1_000),
             congestion: self.options.congestion.clone(),
-            connections: self.flows.iter().count() as u64,
+            connections: self.by_stream.len() as u64,
             connections_max: self.pool.streams_max(),
             buffer_bytes: self.plan.buffer,
             promised_bytes: self.pool.promised(),
             waiting_bytes: waiting,
-            bytes_from_hosts: self.moved.from_hosts,
-            bytes_to_hosts: self.moved.to_hosts,
+            bytes_from_hosts: sum(|moved| moved.from_hosts),
+            bytes_to_hosts: sum(|moved| moved.to_hosts),
             counters: self.counts.by_name(),
             sites: sites.collect(),
         }

@@ -9,6 +9,8 @@ use std::net::TcpListener;
 use netio::transparent;
 use tracing::warn;
 
+use super::flow::Moved;
+
 /// The listeners for connections to one far site.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -21,6 +23,35 @@ pub(super) struct Site {
     pub(super) told: Option<String>,
     /// Whether the operator was told that connections are split.
     pub(super) is_told_up: bool,
+    /// Why new connections go unsplit; `None` if they are split.
+    pub(super) unsplit: Option<Unsplit>,
+    pub(super) moved: Moved,
+    /// Segments that were sent again on carriers, and to hosts of this site.
+    pub(super) retransmits_wan: u64,
+    pub(super) retransmits_lan: u64,
+    /// Shortest round-trip time of the carriers of late, in microseconds.
+    pub(super) rtt_min_us: Option<u64>,
+}
+
+/// Why new connections to a site go unsplit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unsplit {
+    #[error("`ports` names none")]
+    Unwanted,
+    #[error("no carrier works")]
+    Carrier,
+    #[error("the far gateway stops")]
+    FarStops,
+    #[error("this gateway stops")]
+    Stops,
+    #[error("the buffer has no room for more connections")]
+    Full,
+    #[error("first packets of connections come too fast")]
+    Flood,
+    #[error("the system has no open files or no memory left")]
+    Exhausted,
+    #[error("nobody can listen for connections")]
+    Listener,
 }
 
 impl Site {
@@ -34,7 +65,18 @@ impl Site {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { listeners: [None, None], ports, next_dial_us: 0, told: None, is_told_up: false })
+        Ok(Self {
+            listeners: [None, None],
+            ports,
+            next_dial_us: 0,
+            told: None,
+            is_told_up: false,
+            unsplit: Some(Unsplit::Carrier),
+            moved: Moved::default(),
+            retransmits_wan: 0,
+            retransmits_lan: 0,
+            rtt_min_us: None,
+        })
     }
 
     pub(super) fn is_listening(&self) -> bool {

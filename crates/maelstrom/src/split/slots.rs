@@ -43,6 +43,11 @@ impl<T> Slots<T> {
         self.items.iter().enumerate().filter_map(|(index, item)| Some((index, item.as_ref()?)))
     }
 
+    /// The lowest number that was never given.
+    pub(super) fn bound(&self) -> usize {
+        self.items.len()
+    }
+
     /// The numbers in use.
     pub(super) fn indices(&self) -> Vec<usize> {
         self.iter().map(|(index, _)| index).collect()

@@ -96,6 +96,25 @@ impl Divert {
     }
 }
 
+/// Whether the kernel could take connections. Changes nothing, except that the kernel may load its modules.
+///
+/// # Errors
+/// The kernel's error: `EPERM` without `CAP_NET_ADMIN`, and others if it lacks TPROXY for nf_tables.
+pub fn probe() -> io::Result<()> {
+    // Networks for documentation (RFC 5737).
+    let [near, far] = [[192, 0, 2, 0], [198, 51, 100, 0]].map(IpAddr::from);
+    let network = |address| IpNet::new_assert(address, 24);
+    let take = Take { to: network(far), ports: vec![1], listener: 1 };
+    let diversion = Diversion {
+        wan: "lo".to_owned(),
+        mark: 1,
+        from: vec![network(near)],
+        exempt: vec![far],
+        takes: vec![take],
+    };
+    Table::rehearse("undrop_split_probe", &chains(&diversion))
+}
+
 fn chains(diversion: &Diversion) -> Vec<Chain> {
     let Diversion { wan, mark, from, exempt, takes } = diversion;
     let keep = || expressions::set_mark(*mark).chain(expressions::accept());

@@ -95,10 +95,16 @@ impl Batch {
 
     /// The bytes of the batch, whose last message asks for an acknowledgement.
     fn finish(&self) -> Vec<u8> {
+        let mut bytes = self.unfinished();
+        put_message(&mut bytes, BATCH_END, 0, 0, NF_TABLES, &[]);
+        bytes
+    }
+
+    /// The bytes of the batch without its end: the kernel judges such a batch and carries nothing of it out.
+    fn unfinished(&self) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         let flags = (libc::NLM_F_ACK as u16) | word(bytes.get(self.last + 6..self.last + 8)).unwrap_or(0);
         bytes[self.last + 6..self.last + 8].copy_from_slice(&flags.to_ne_bytes());
-        put_message(&mut bytes, BATCH_END, 0, 0, NF_TABLES, &[]);
         bytes
     }
 }
@@ -136,7 +142,16 @@ impl Socket {
 
     /// Sends a batch, and returns the kernel's first error.
     pub(crate) fn commit(&self, batch: &Batch) -> io::Result<()> {
-        self.send(&batch.finish())?;
+        self.carry_out(&batch.finish())
+    }
+
+    /// Returns the kernel's first error about a batch, and changes nothing.
+    pub(crate) fn rehearse(&self, batch: &Batch) -> io::Result<()> {
+        self.carry_out(&batch.unfinished())
+    }
+
+    fn carry_out(&self, batch: &[u8]) -> io::Result<()> {
+        self.send(batch)?;
         let mut acknowledged = false;
         self.receive(|kind, body| {
             if kind == libc::NLMSG_ERROR as u16 {

@@ -79,6 +79,14 @@ impl Table {
         Ok(Self { socket, name: name.to_owned(), rules })
     }
 
+    /// Returns the error that [`Table::install`] would have, and changes nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn rehearse(name: &str, chains: &[Chain]) -> io::Result<()> {
+        Socket::open()?.rehearse(&creation(name, chains, 0))
+    }
+
     /// Replaces the rules of a chain that has `before`, without a moment between the old and the new ones.
     ///
     /// # Errors

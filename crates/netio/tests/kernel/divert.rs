@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use netio::divert::{Diversion, Divert, Take};
+use netio::divert::{self, Diversion, Divert, Take};
 use netio::transparent;
 use netlab::Namespace;
 use netlab::namespace::Route;
@@ -168,6 +168,18 @@ fn a_host_that_ends_without_a_word_resets_what_was_taken() {
     transparent::settle(&here).unwrap();
     drop(here);
     assert_eq!(taken.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_kernel_is_asked_whether_it_can_take_connections_without_a_change() {
+    let Some(lab) = Lab::build("a_kernel_is_asked_whether_it_can_take_connections_without_a_change") else {
+        return;
+    };
+    lab.router.run(|| divert::probe().unwrap());
+    let tables = lab.router.run(|| std::process::Command::new("nft").args(["list", "tables"]).output());
+    if let Ok(tables) = tables {
+        assert_eq!(String::from_utf8_lossy(&tables.stdout), "");
+    }
 }
 
 #[test]

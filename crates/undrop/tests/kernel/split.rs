@@ -1,5 +1,7 @@
 //! TCP connections that end at the gateways and begin again at the far ones.
 
+mod drain;
+
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -321,7 +323,7 @@ fn whoever_has_no_key_gets_nothing_from_the_port_of_carriers() {
     let stranger = lab.sites.a.hosts[0].run(|| TcpStream::connect_timeout(&port, PATIENCE).unwrap());
     let ended = patient(stranger).read(&mut [0; 1]);
     assert!(ended.is_err() || ended.is_ok_and(|bytes| bytes == 0));
-    let preamble = b"undropsplit\x01";
+    let preamble = b"undropsplit\x02";
     // A greeting, a wrong proof, and a frame that asks for an echo.
     let ping = [9, 0, 0, 8, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
     let liar = [&preamble[..], &[7; 32], &[0; 33], &ping].concat();

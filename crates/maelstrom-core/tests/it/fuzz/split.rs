@@ -54,7 +54,7 @@ fn answer(mux: &mut Mux, pool: &mut Pool, event: Event, turn: usize) {
             let waiting = mux.inbound(stream).0.len();
             mux.on_written(stream, waiting / 2, pool);
         }
-        Event::Refused(..) | Event::Reset(_) => {}
+        Event::Refused(..) | Event::Reset(_) | Event::Leaving => {}
     }
 }
 
@@ -76,6 +76,7 @@ pub fn specimens() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("open", with(&[open, data, Body::Credit(5), Body::Return(5), Body::End, Body::Reset])),
         ("answers", with(&[Body::Opened { credit: 1 << 16 }, data, Body::Credit(1 << 20), data, Body::End])),
+        ("leaving", with(&[Body::Ping(1), Body::Leaving, Body::Opened { credit: 1 }])),
         ("refused", with(&[Body::Ping(1), Body::Pong(2), Body::Refused(Refusal::Refused)])),
     ]
 }

@@ -16,6 +16,7 @@ use super::netlink::Netlink;
 use super::record::RecordPlace;
 use super::route::{Interface, Route, below};
 use super::ruleset::Rules;
+use super::split::SplitFacts;
 
 /// The capabilities that a gateway may need, each with its bit (`linux/capability.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub(super) struct Facts {
     pub(super) control: Option<ControlPlace>,
     /// Place of the record of losses, if the file asks for one.
     pub(super) record: Option<RecordPlace>,
+    /// Needs of split mode, if the file asks for it.
+    pub(super) split: Option<SplitFacts>,
     /// Whether another socket holds the listen port, if the address is one of this machine's.
     pub(super) port_in_use: bool,
     pub(super) kernel: Option<String>,
@@ -107,6 +110,7 @@ impl Facts {
                 .as_ref()
                 .and_then(|setting| setting.value.as_deref())
                 .map(RecordPlace::of),
+            split: SplitFacts::gather(draft),
             port_in_use: listen.is_some_and(|listen| {
                 UdpSocket::bind(listen.value).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
             }),

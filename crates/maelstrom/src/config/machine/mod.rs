@@ -16,6 +16,7 @@ mod record;
 mod route;
 mod ruleset;
 mod running;
+mod split;
 mod system;
 
 use diagnostics::Findings;
@@ -43,6 +44,7 @@ fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(&Schedule, bool) -> usi
     injection::check(draft, facts, findings);
     behind::check(draft, facts, findings);
     record::check(draft, facts, findings);
+    split::check(draft, facts, findings);
 }
 
 #[cfg(test)]

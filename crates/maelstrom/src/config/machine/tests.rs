@@ -1,6 +1,7 @@
 //! Made-up machines, each with one fault.
 
 mod managed;
+mod split;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -79,6 +80,7 @@ fn machine(draft: &Draft) -> Facts {
         foreign_listen: false,
         control: Some(ControlPlace::Free),
         record: None,
+        split: None,
         port_in_use: false,
         kernel: Some("6.1.0-18-amd64".to_owned()),
         program: "/usr/bin/undrop".to_owned(),

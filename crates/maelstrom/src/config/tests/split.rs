@@ -1,5 +1,7 @@
 //! The section `[split]`.
 
+use std::time::Duration;
+
 use super::*;
 
 /// A good file with split mode.
@@ -24,6 +26,7 @@ fn a_file_with_split_mode_is_read_and_one_without_has_none() {
     assert_eq!(config.split.ports, Some(vec![80, 443]));
     assert_eq!(config.split.accept, Some(AcceptChoice::Early));
     assert_eq!((config.split.buffer, config.split.congestion.as_str()), (64 << 20, "bbr"));
+    assert_eq!(config.split.drain, Duration::from_secs(5));
     assert_eq!(config.peers[0].carrier, Some("10.81.2.1:4701".parse().unwrap()));
     let plain = configuration(GOOD);
     assert_eq!((plain.split.listen, plain.peers[0].carrier), (None, None));
@@ -31,6 +34,11 @@ fn a_file_with_split_mode_is_read_and_one_without_has_none() {
         let text = with_split().replace("accept", &format!("buffer = \"{size}\"\naccept"));
         configuration(&text).split.buffer
     };
+    let drained = |time: &str| {
+        let text = with_split().replace("accept", &format!("drain = \"{time}\"\naccept"));
+        configuration(&text).split.drain.as_millis()
+    };
+    assert_eq!([drained("0s"), drained("250 ms"), drained("5min")], [0, 250, 300_000]);
     assert_eq!([sized("8MiB"), sized("8192 KiB"), sized("16GiB")], [8 << 20, 8 << 20, 16 << 30]);
 }
 
@@ -67,6 +75,11 @@ fn bad_values_are_found() {
         [("7MiB", "out-of-range"), ("17GiB", "out-of-range"), ("64", "bad-value"), ("MiB", "bad-value")]
     {
         assert_eq!(codes("accept", &format!("buffer = \"{value}\"\naccept")), [code], "{value}");
+    }
+    for (value, code) in
+        [("301s", "out-of-range"), ("5", "bad-value"), ("s", "bad-value"), ("-1s", "bad-value")]
+    {
+        assert_eq!(codes("accept", &format!("drain = \"{value}\"\naccept")), [code], "{value}");
     }
     for value in ["", "no spaces", "a-name-that-is-too-long"] {
         assert_eq!(codes("accept", &format!("congestion = \"{value}\"\naccept")), ["bad-value"], "{value}");

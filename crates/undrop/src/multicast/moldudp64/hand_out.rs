@@ -224,7 +224,7 @@ impl<'a> Bridge<'a> {
             .advise("leave NOTIFY_SOCKET unset, or set it to the path of a socket")?;
         supervisor.ready(&hands_out);
         let outcome = self.hand_out_all(&mut supervisor);
-        supervisor.stopping();
+        supervisor.stopping(Duration::ZERO);
         self.linger()?;
         let status = self.report()?;
         outcome?;

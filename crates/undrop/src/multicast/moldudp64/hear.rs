@@ -233,7 +233,7 @@ impl<'a> Bridge<'a> {
             .advise("leave NOTIFY_SOCKET unset, or set it to the path of a socket")?;
         supervisor.ready(&carries);
         let outcome = self.carry_all(&mut supervisor);
-        supervisor.stopping();
+        supervisor.stopping(Duration::ZERO);
         let status = self.report()?;
         outcome?;
         let differs = settings::report(&self.node.status(), false);

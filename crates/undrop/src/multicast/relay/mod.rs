@@ -239,7 +239,7 @@ impl Relay<'_> {
             let heard = hearing.into_iter().map(|thread| thread.join().expect("a thread does not panic"));
             heard.fold(spoken, anyhow::Result::and)
         });
-        supervisor.stopping();
+        supervisor.stopping(Duration::ZERO);
         let status = self.report()?;
         outcome?;
         let differs = settings::report(&self.node.status(), false);

@@ -1,0 +1,49 @@
+//! Machines that lack something of split mode.
+
+use super::super::split::SplitFacts;
+use super::*;
+
+/// The file with split mode.
+fn file() -> String {
+    let local = "[gateway]\nlocal_networks = [\"10.81.1.0/24\"]";
+    let split = "[split]\nlisten = \"10.81.1.1:4701\"\nports = [443]\naccept = \"early\"\nbuffer = \"64MiB\"\n\n\
+                 [[peer]]\ncarrier = \"10.81.2.1:4701\"";
+    FILE.replace("[gateway]", local).replace("[[peer]]", split)
+}
+
+/// The finding about a machine with this change.
+fn found_with(change: impl FnOnce(&mut Facts, &mut SplitFacts)) -> Vec<(Severity, &'static str)> {
+    let found = found(&file(), |facts| {
+        let mut split = SplitFacts { files_max: Some(1 << 20), ..SplitFacts::default() };
+        change(facts, &mut split);
+        facts.split = Some(split);
+    });
+    assert!(found.iter().all(|one| !one.help.is_empty()), "{found:#?}");
+    found.iter().map(|one| (one.severity, one.code)).collect()
+}
+
+#[test]
+fn a_machine_that_cannot_split_is_warned_of() {
+    assert_eq!(found_with(|_, _| {}), []);
+    let lacks = |change: fn(&mut Facts, &mut SplitFacts), code| {
+        assert_eq!(found_with(change), [(Severity::Warning, code)]);
+    };
+    lacks(|_, split| split.diversion = Some("No such file".to_owned()), "no-tproxy");
+    lacks(|_, split| split.congestion = Some("No such file".to_owned()), "split-congestion");
+    lacks(|facts, _| named(facts, "lan0").addresses.clear(), "split-listen-not-local");
+    lacks(|_, split| split.port_in_use = true, "split-port-in-use");
+    // The port is that of the gateway itself.
+    let running = found_with(|facts, split| {
+        split.port_in_use = true;
+        facts.control = Some(ControlPlace::Answered);
+    });
+    assert_eq!(running, [(Severity::Warning, "already-running")]);
+}
+
+#[test]
+fn each_connection_needs_an_open_file() {
+    let with = |files_max| found_with(|_, split| split.files_max = files_max);
+    assert_eq!(with(Some(2_048 + 1_200)), []);
+    assert_eq!(with(Some(2_048 + 1_199)), [(Severity::Warning, "few-open-files")]);
+    assert_eq!(with(None), []);
+}
