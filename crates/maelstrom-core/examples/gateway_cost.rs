@@ -128,6 +128,8 @@ impl Pair {
                 next_key: None,
                 trusts_path: false,
                 is_tunnel: false,
+                paths: Vec::new(),
+                path_use: Default::default(),
             }],
         };
         let a = Gateway::new(config(1), [1; 32]).expect("a valid configuration");

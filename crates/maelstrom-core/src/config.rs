@@ -1,5 +1,6 @@
 //! The configuration of a gateway, and its checks.
 
+use std::iter;
 use std::net::SocketAddr;
 
 use fec::{Code, Encoder, RepairRate};
@@ -12,6 +13,7 @@ use crate::controller::Targets;
 use crate::dscp::{DSCP_MAX, RepairDscp};
 use crate::ingress::Road;
 use crate::key::PeerKey;
+use crate::paths::{PATHS_MAX, PathConfig, PathUse};
 use crate::schedule::Schedule;
 use crate::symbol::SYMBOL_HEADER;
 use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX};
@@ -44,6 +46,15 @@ pub enum Requests {
     Udp,
     /// None.
     Off,
+}
+
+/// Source of a datagram, and the socket to which it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Number of the socket: 0 is that of `listen`, others are those of further paths ([`PathConfig`]).
+    pub door: usize,
+    /// The sender's address.
+    pub address: SocketAddr,
 }
 
 /// Source of the address of a peer.
@@ -79,6 +90,10 @@ pub struct PeerConfig {
     pub trusts_path: bool,
     /// Whether packets travel to the peer inside datagrams of ours (a tunnel), and not beside them.
     pub is_tunnel: bool,
+    /// Further paths to the peer, at most [`PATHS_MAX`] with the first.
+    pub paths: Vec<PathConfig>,
+    /// How the paths share the datagrams.
+    pub path_use: PathUse,
 }
 
 /// Configuration of a gateway.
@@ -173,6 +188,9 @@ pub enum ConfigError {
     /// Too many networks of one peer.
     #[error("networks: expected at most {NETWORKS_MAX} for one peer, saw {0}")]
     Networks(usize),
+    /// Too many paths to one peer.
+    #[error("paths: expected at most {PATHS_MAX} for one peer, saw {0}")]
+    Paths(usize),
     /// Two equal keys of one peer.
     #[error("next_key_file: expected another key than that of `key_file`, saw the same (peer {0})")]
     SameKey(SocketAddr),
@@ -190,6 +208,9 @@ impl PeerConfig {
         if self.networks.len() > NETWORKS_MAX {
             return Err(ConfigError::Networks(self.networks.len()));
         }
+        if self.paths.len() >= PATHS_MAX {
+            return Err(ConfigError::Paths(self.paths.len() + 1));
+        }
         if self.next_key.as_ref() == Some(&self.key) {
             return Err(ConfigError::SameKey(self.address));
         }
@@ -199,8 +220,31 @@ impl PeerConfig {
     /// Whether nothing differs but the keys and the address, which may change in a session. No two peers have
     /// the same networks.
     pub(crate) fn is_same_site(&self, other: &Self) -> bool {
-        let Self { address: _, whereabouts: _, networks, key: _, next_key: _, trusts_path, is_tunnel } = self;
+        let Self { address: _, whereabouts: _, networks, key: _, next_key: _, .. } = self;
+        let Self { trusts_path, is_tunnel, paths, path_use, .. } = self;
         (networks, trusts_path, is_tunnel) == (&other.networks, &other.trusts_path, &other.is_tunnel)
+            && (paths, path_use) == (&other.paths, &other.path_use)
+    }
+
+    /// Its addresses on all paths.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        iter::once(self.address).chain(self.paths.iter().map(|path| path.address))
+    }
+
+    /// Socket and address of a path.
+    pub fn path(&self, number: usize) -> Option<(usize, SocketAddr)> {
+        match number.checked_sub(1) {
+            None => Some((0, self.address)),
+            Some(at) => self.paths.get(at).map(|path| (path.door, path.address)),
+        }
+    }
+
+    /// Number of the path by which datagrams come from an address to a socket.
+    pub(crate) fn path_of(&self, source: Source) -> Option<usize> {
+        let is_further =
+            |path: &PathConfig| path.door == source.door && is_same(path.address, source.address);
+        let further = self.paths.iter().position(is_further).map(|at| at + 1);
+        further.or((source.door == 0 && self.is_at(source.address)).then_some(0))
     }
 
     /// How packets of its site arrive here.
@@ -219,13 +263,18 @@ impl PeerConfig {
 
     /// Whether this is its address. A dual-stack socket reports IPv4 senders in their mapped form.
     pub(crate) fn is_at(&self, seen: SocketAddr) -> bool {
-        self.address.port() == seen.port() && self.address.ip() == seen.ip().to_canonical()
+        is_same(self.address, seen)
     }
 
     /// Whether the peer's own datagrams may show another address.
     pub(crate) fn may_move(&self) -> bool {
         self.whereabouts != Whereabouts::Stated
     }
+}
+
+/// Whether an address is the same as one that was seen, which may be in its mapped form.
+fn is_same(address: SocketAddr, seen: SocketAddr) -> bool {
+    address.port() == seen.port() && address.ip() == seen.ip().to_canonical()
 }
 
 impl Config {

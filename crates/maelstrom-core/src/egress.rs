@@ -111,6 +111,11 @@ impl Egress {
         self.coder.reconfigure(code, config.window_max(), config.max_delay_us, self.next);
     }
 
+    /// Length of the outer IP and UDP headers in bytes.
+    pub(crate) fn outer(&self) -> usize {
+        self.sender.outer
+    }
+
     /// The rate that was chosen; `None` if the configuration fixes the code.
     fn auto_rate(&self) -> Option<RepairRate> {
         self.decision().map(|decision| decision.rate)

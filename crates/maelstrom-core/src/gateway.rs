@@ -2,14 +2,15 @@
 
 mod by_tunnel;
 mod counts;
+mod receiving;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use crate::arrivals::NAMES_FACTOR;
 use crate::class::Classes;
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::controller::PRODUCTS;
-use crate::counters::{Rejected, RejectedCounts, Uninjected, Unprotected, UnprotectedCounts};
+use crate::counters::{RejectedCounts, Uninjected, Unprotected, UnprotectedCounts};
 use crate::entropy::Entropy;
 use crate::greeting::Attempts;
 use crate::key::Token;
@@ -21,10 +22,6 @@ use crate::prefixes::PrefixTable;
 use crate::record::Record;
 use crate::share::Share;
 use crate::tunnel;
-use crate::wire::{KeyPart, Outer};
-
-/// Minimum interval between attempts to find out which peer a Hello from an unknown address is of.
-const STRAY_US: u64 = 100_000;
 
 /// A gateway without I/O or clock. Packets, datagrams and the time go in; an [`Outbox`] takes the output.
 ///
@@ -164,7 +161,7 @@ impl Gateway {
             return Err(Unprotected::Expiring);
         }
         // A tunnel through a peer's site may carry repairs, of which each would cause further ones.
-        let is_ours = |to| self.peers.iter().any(|peer| peer.config.address == to);
+        let is_ours = |to| self.peers.iter().any(|peer| peer.config.addresses().any(|address| address == to));
         if tunnel::udp_inside(&packet).is_some_and(is_ours) {
             return Err(Unprotected::RepairChannel);
         }
@@ -281,112 +278,6 @@ impl Gateway {
         }
     }
 
-    /// Takes a datagram that arrived on the repair channel, and decrypts it in place.
-    pub fn handle_datagram(&mut self, now_us: u64, from: SocketAddr, datagram: &mut [u8], out: &mut Outbox) {
-        let before = out.recovered.len();
-        if let Err(reason) = self.receive(now_us, from, datagram, out) {
-            self.rejected.add(reason);
-        }
-        self.count_recovered(before, out);
-    }
-
-    fn receive(
-        &mut self,
-        now_us: u64,
-        from: SocketAddr,
-        datagram: &mut [u8],
-        out: &mut Outbox,
-    ) -> Result<(), Rejected> {
-        let outer = Outer::read(datagram).inspect_err(|&reason| {
-            let peer = self.peers.iter_mut().find(|peer| peer.config.is_at(from));
-            if let Some(peer) = peer.filter(|_| reason == Rejected::OtherVersion) {
-                peer.on_other_version(now_us);
-            }
-        })?;
-        match outer {
-            Outer::Sealed(header) => {
-                let index = self.peers.iter().position(|peer| peer.has_epoch(header.epoch));
-                let index = index.ok_or(Rejected::UnknownEpoch)?;
-                let from = self.place_of(index, from);
-                let result = self.peers[index].handle_sealed(now_us, from, &header, datagram, out);
-                self.follow(index);
-                result
-            }
-            Outer::Hello(part) => self.receive_hello(now_us, from, part, datagram, out),
-        }
-    }
-
-    fn receive_hello(
-        &mut self,
-        now_us: u64,
-        from: SocketAddr,
-        part: KeyPart,
-        datagram: &mut [u8],
-        out: &mut Outbox,
-    ) -> Result<(), Rejected> {
-        let known = self.peers.iter().position(|peer| peer.config.is_at(from));
-        let roamers = self.peers.iter().filter(|peer| peer.config.may_move()).count();
-        let is_of = |index: &usize| roamers == 0 || self.peers[*index].opens(datagram);
-        let index = match known.filter(is_of) {
-            Some(index) => Some(index),
-            // A NAT may have given the address of one peer to another.
-            None if roamers > 0 && !self.attempts.take(now_us, roamers) => return Err(Rejected::Unopened),
-            None => self.peers.iter().position(|peer| peer.config.may_move() && peer.opens(datagram)),
-        };
-        let Some(index) = index.or(known) else {
-            self.find_sender(now_us, from, datagram);
-            return Err(Rejected::UnknownSender);
-        };
-        let place = self.place_of(index, from);
-        let (peer, entropy) = (&mut self.peers[index], &mut |bytes: &mut [u8]| self.entropy.fill(bytes));
-        if peer.config.is_at(from) {
-            return peer.handle_hello(now_us, part, datagram, entropy, out);
-        }
-        let Some(from) = place else {
-            peer.on_unusable_address(now_us, from);
-            return Err(Rejected::UnknownSender);
-        };
-        let result = peer.handle_hello_elsewhere(now_us, from, part, datagram, entropy, out);
-        self.follow(index);
-        result
-    }
-
-    /// Finds the peer with a stated address whose Hello comes from another one, for the operator. Strangers
-    /// cannot make us do much work.
-    #[cold]
-    fn find_sender(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8]) {
-        if now_us >= self.next_stray_us {
-            self.next_stray_us = now_us + STRAY_US;
-            let mut stated = self.peers.iter_mut().filter(|peer| !peer.config.may_move());
-            let _ = stated.any(|peer| peer.handle_stray_hello(now_us, from, datagram));
-        }
-    }
-
-    /// Returns the source of a datagram if its peer may be there: not where the address of the peer is
-    /// stated, not at this gateway itself, and not inside a protected network, because repairs to the peer
-    /// would get repairs.
-    fn place_of(&self, peer: usize, from: SocketAddr) -> Option<SocketAddr> {
-        let config = &self.peers[peer].config;
-        if !config.may_move() {
-            return None;
-        }
-        let ip = from.ip().to_canonical();
-        let at = if ip == from.ip() { from } else { SocketAddr::new(ip, from.port()) };
-        let is_host = !ip.is_unspecified() && !ip.is_multicast() && ip != Ipv4Addr::BROADCAST;
-        let is_free = at != self.config.listen && self.sites.find(ip).is_none();
-        let fits = at.is_ipv6() == self.config.listen.is_ipv6() && at.port() != 0;
-        (config.is_at(at) || is_host && is_free && fits).then_some(at)
-    }
-
-    /// Takes over the address that a peer has shown.
-    fn follow(&mut self, peer: usize) {
-        let address = self.peers[peer].config.address;
-        if self.config.peers[peer].address != address {
-            self.config.peers[peer].address = address;
-            self.moves += 1;
-        }
-    }
-
     /// Number of times that the own datagrams of a peer have shown another address of it.
     pub fn moves(&self) -> u64 {
         self.moves
@@ -459,6 +350,7 @@ impl Gateway {
             sessions: peer.sessions,
             renewals: peer.renewals,
             moves: peer.moves(),
+            paths: peer.paths.status(),
             share: peer.sharing.limit(),
             code: peer.egress.code(),
             decision: peer.egress.decision(),
@@ -485,6 +377,9 @@ impl Gateway {
 
     /// Bytes of memory held for packets and repairs, without the outbox.
     pub fn memory_bytes(&self) -> usize {
-        self.peers.iter().map(|peer| peer.egress.memory_bytes() + peer.ingress.memory_bytes()).sum()
+        let of = |peer: &Peer| {
+            peer.egress.memory_bytes() + peer.ingress.memory_bytes() + peer.early.memory_bytes()
+        };
+        self.peers.iter().map(of).sum()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::paths::PathSet;
 use foundation::Seq;
 
 /// A bounded queue of byte strings in one buffer. A writer reserves room, fills it, and commits or abandons
@@ -92,12 +93,20 @@ pub struct Envelope {
     pub dscp: u8,
     /// Address to which it goes; `None` for the present one of the peer.
     pub elsewhere: Option<SocketAddr>,
+    /// Paths that it takes, unless it goes elsewhere.
+    pub paths: PathSet,
 }
 
 impl Envelope {
     /// The envelope of a datagram that carries no repair: best effort.
     pub fn to(peer: usize) -> Self {
-        Self { peer, dscp: 0, elsewhere: None }
+        Self { peer, dscp: 0, elsewhere: None, paths: PathSet::FIRST }
+    }
+
+    /// The same for a datagram that takes these paths.
+    #[must_use]
+    pub fn by(self, paths: PathSet) -> Self {
+        Self { paths, ..self }
     }
 
     /// The same for a datagram that goes to another address, if there is one.

@@ -3,6 +3,7 @@
 mod address;
 mod hello;
 mod keys;
+mod paths;
 mod renewal;
 mod reports;
 mod requests;
@@ -32,6 +33,7 @@ use crate::ledger::TICK_US;
 use crate::outbox::{Origin, Outbox, Queue};
 use crate::packet::Packet;
 use crate::path_mtu::PathMtu;
+use crate::paths::{Early, Paths};
 use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::sender::Outlet;
 use crate::session::Sealer;
@@ -95,6 +97,10 @@ pub(crate) struct Peer {
     past: Vec<Token>,
     channel: Channel,
     path_mtu: PathMtu,
+    pub(crate) paths: Paths,
+    pub(crate) early: Early,
+    /// Buffer of the early repair in use.
+    early_body: Vec<u8>,
     roaming: Roaming,
     is_up: bool,
     next_hello_us: u64,
@@ -153,6 +159,9 @@ impl Peer {
             past: Vec::new(),
             channel: Channel::new(),
             path_mtu: PathMtu::new(gateway.wan_mtu, outer),
+            paths: Paths::new(config.path_use, config.paths.len()),
+            early: Early::default(),
+            early_body: Vec::new(),
             roaming: Roaming::default(),
             is_up: false,
             next_hello_us: 0,
@@ -232,7 +241,7 @@ impl Peer {
         care: Care,
         out: &mut Outbox,
     ) -> Result<(), Unprotected> {
-        if packet.is_udp_to(self.config.address) {
+        if self.config.addresses().any(|address| packet.is_udp_to(address)) {
             return Err(Unprotected::RepairChannel);
         }
         self.ingress.on_departure(now_us, packet, &self.identity);
@@ -259,7 +268,8 @@ impl Peer {
             return Err(Unprotected::Overload);
         }
         self.egress.admit(packet, &self.identity)?;
-        let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+        let (sealer, paths) = (&mut session.sealer, &mut self.paths);
+        let mut outlet = Outlet { now_us, sealer, paths, datagrams: &mut out.datagrams };
         self.egress.handle_packet(now_us, packet, &self.identity, &mut outlet)?;
         self.egress.care(now_us, care, &mut outlet);
         Ok(())
@@ -367,6 +377,8 @@ impl Peer {
         self.channel.restart();
         self.egress.on_far_restart();
         self.path_mtu.restart();
+        self.paths.restart();
+        self.early.clear();
         self.egress.set_datagram_max(now_us, self.path_mtu.limit());
         self.sessions += 1;
     }
@@ -376,7 +388,8 @@ impl Peer {
         let own = self.next_hello_us.min(self.next_tick_us);
         let report = self.session.as_ref().map(|_| self.report_due_us());
         let share = self.session.as_ref().and_then(|_| self.sharing.next_us());
-        let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report, share];
+        let paths = self.paths_due_us();
+        let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report, share, paths];
         others.into_iter().flatten().fold(own, u64::min)
     }
 
@@ -388,17 +401,21 @@ impl Peer {
         out: &mut Outbox,
     ) {
         if let Some(session) = &mut self.session {
-            let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+            let (sealer, paths) = (&mut session.sealer, &mut self.paths);
+            let mut outlet = Outlet { now_us, sealer, paths, datagrams: &mut out.datagrams };
             self.egress.fire_due(now_us, &mut outlet);
         }
+        self.use_early(now_us, out);
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
         ingress.use_due(&mut cx);
+        self.ask_paths(now_us, out);
         self.send_requests(now_us, out);
         if now_us >= self.next_tick_us {
             self.next_tick_us = now_us + TICK_US;
             self.ingress.on_tick(now_us);
             self.is_plan_news |= self.egress.on_tick(now_us);
             self.sharing.on_tick(now_us);
+            self.paths.on_tick();
             self.update_thinning(now_us);
             self.unwatched_source.take_if(|(_, seen_us)| now_us >= *seen_us + UNWATCHED_US);
             self.check_liveness(now_us, entropy);

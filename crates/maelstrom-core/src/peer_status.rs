@@ -15,6 +15,7 @@ use crate::counters::WithheldCounts;
 use crate::findings::Findings;
 use crate::ingress::IngressCounts;
 use crate::keys::KeyState;
+use crate::paths::PathStatus;
 use crate::record::Record;
 use crate::sender::EgressCounts;
 use crate::share::Share;
@@ -56,6 +57,8 @@ pub struct PeerStatus<'a> {
     pub renewals: u64,
     /// Number of changes of its address.
     pub moves: u64,
+    /// State of each path to it, the first first; empty if there is one alone.
+    pub paths: Vec<PathStatus>,
     /// Flows toward it that are protected at present.
     pub share: Share,
     /// The code of the repairs to it at present.

@@ -1,16 +1,23 @@
 //! The replay window: each counter of a session is accepted once.
 
-const WORDS: usize = 32;
+/// Words of the ring. Datagrams that take several paths arrive out of order by the difference of the paths'
+/// delays, here up to 180 ms at 1 Gbit/s.
+const WORDS: usize = 256;
 /// Number of counters behind the newest one that the window covers.
 pub const REPLAY_WINDOW: u64 = WORDS as u64 * 64;
 
 /// A sliding bitmap of the counters seen, by the scheme of RFC 6479: a ring of words, cleared ahead word by
 /// word.
-#[derive(Default)]
 pub struct ReplayWindow {
     /// One more than the newest accepted counter.
     next: u64,
     bits: [u64; WORDS],
+}
+
+impl Default for ReplayWindow {
+    fn default() -> Self {
+        Self { next: 0, bits: [0; WORDS] }
+    }
 }
 
 impl ReplayWindow {
@@ -62,8 +69,8 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn accepts_each_counter_once_and_refuses_only_seen_or_old(steps in proptest::collection::vec((-3000i64..3000, 0u8..4), 1..400)) {
-            let (mut window, mut model, mut at, mut newest) = (ReplayWindow::default(), HashSet::new(), 5000u64, 0u64);
+        fn accepts_each_counter_once_and_refuses_only_seen_or_old(steps in proptest::collection::vec((-30_000i64..30_000, 0u8..4), 1..400)) {
+            let (mut window, mut model, mut at, mut newest) = (ReplayWindow::default(), HashSet::new(), 50_000u64, 0u64);
             for (step, repeat) in steps {
                 at = at.saturating_add_signed(if repeat == 0 { step } else { step.signum() });
                 let fresh = window.is_fresh(at);

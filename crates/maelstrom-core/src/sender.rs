@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::counters::{Refused, RefusedCounts, UnansweredCounts, Unsent, UnsentCounts};
 use crate::dscp::Marking;
 use crate::outbox::{Envelope, Queue};
+use crate::paths::{Load, Paths};
 use crate::repair_loss::RepairLoss;
 use crate::session::Sealer;
 use crate::symbol::SYMBOL_HEADER;
@@ -58,22 +59,17 @@ pub struct EgressCounts {
     pub unanswered: UnansweredCounts,
 }
 
-/// The way out of one call: the time, the session that seals datagrams, and the queue that takes them.
+/// The way out of one call: the time, the session that seals datagrams, their paths, and the queue that takes
+/// them.
 pub(crate) struct Outlet<'a> {
     pub(crate) now_us: u64,
     pub(crate) sealer: &'a mut Sealer,
+    pub(crate) paths: &'a mut Paths,
     pub(crate) datagrams: &'a mut Queue<Envelope>,
 }
 
 /// Shortest packet that is worth waiting for, in bytes.
 const PACKET_MIN: usize = 20;
-
-/// Content of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Load {
-    Repair,
-    Packets,
-}
 
 /// Bodies of repairs that follow the packets of a tunnel that wait.
 #[derive(Default)]
@@ -321,7 +317,8 @@ impl RepairSender {
         };
         write(&mut datagram[SEALED_HEADER..SEALED_HEADER + body]);
         outlet.sealer.seal(outlet.now_us, datagram);
-        outlet.datagrams.commit(envelope, len);
+        let paths = outlet.paths.on_sent(load, len + self.outer);
+        outlet.datagrams.commit(envelope.by(paths), len);
         self.longest[0] = self.longest[0].max(len);
         let on_link = (len + self.outer) as u64;
         match load {
@@ -334,6 +331,7 @@ impl RepairSender {
                 self.counts.tunnel_datagrams += 1;
                 self.counts.tunnel_bytes += on_link;
             }
+            Load::Control => {}
         }
     }
 }

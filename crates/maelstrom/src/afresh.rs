@@ -3,7 +3,7 @@
 //! Output that was ready, datagrams and captures that waited: all of it is old and is discarded. The core
 //! renews its sessions with new streams, so that no repair of before is used.
 
-use std::io;
+use std::{io, iter};
 
 use netio::tap::Tap;
 use tracing::debug;
@@ -11,6 +11,7 @@ use tracing::debug;
 use crate::lag::Lag;
 use crate::passive::{Passive, clock_us};
 use crate::pause::Reason;
+use crate::ports::Outlets;
 
 /// Maximum number of captures that are discarded at a time.
 const CAPTURES_MAX: usize = 4_096;
@@ -39,10 +40,13 @@ impl Passive {
 
     /// Discards the datagrams that wait; returns whether all are gone.
     fn discard_datagrams(&mut self) -> bool {
-        let socket = &mut self.ports.outlets.socket;
+        let Outlets { socket, doors, .. } = &mut self.ports.outlets;
+        let further = doors.iter_mut().filter_map(|door| door.socket.as_mut());
         let mut count = 0;
-        let rounds = (0..ROUNDS_MAX).map(|_| socket.recv(|_, _| count += 1));
-        let is_empty = ends(rounds);
+        let mut is_empty = true;
+        for socket in iter::once(socket).chain(further) {
+            is_empty &= ends((0..ROUNDS_MAX).map(|_| socket.recv(|_, _| count += 1)));
+        }
         self.engine.counts.discarded += count;
         is_empty
     }

@@ -1,15 +1,14 @@
 //! The core with its input and output: captures go in, and the core's output leaves at once.
 
 use std::io;
-use std::net::SocketAddr;
 
 use maelstrom_core::counters::Uninjected;
-use maelstrom_core::outbox::Envelope;
-use maelstrom_core::{Gateway, Outbox, PeerConfig};
+use maelstrom_core::{Gateway, Outbox};
 use netio::segment;
 use netio::tap::{Direction, Tap};
 
 use crate::capture::Capturing;
+use crate::doors;
 use crate::ports::Outlets;
 use crate::pulse::{Pulse, boot_us};
 use crate::uncut::UncutLog;
@@ -240,19 +239,13 @@ fn flush(
     let peers = &gateway.config().peers;
     if capturing.is_active() {
         for (envelope, datagram) in out.datagrams.iter() {
-            capturing.on_sent(envelope.peer, address_of(peers, &envelope), datagram);
+            for (_, to) in doors::copies(peers, envelope) {
+                capturing.on_sent(envelope.peer, to, datagram);
+            }
         }
     }
-    counts.unsent += outlets.socket.send_marked(
-        out.datagrams
-            .iter()
-            .map(|(envelope, datagram)| (address_of(peers, &envelope), envelope.dscp << 2, datagram)),
-    );
+    counts.unsent += doors::send(&mut outlets.socket, &mut outlets.doors, peers, &out.datagrams);
     out.datagrams.clear();
-}
-
-fn address_of(peers: &[PeerConfig], envelope: &Envelope) -> SocketAddr {
-    envelope.elsewhere.unwrap_or(peers[envelope.peer].address)
 }
 
 fn inject(

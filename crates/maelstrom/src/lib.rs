@@ -9,6 +9,7 @@ mod agreement;
 mod bounds;
 pub mod capture;
 pub mod config;
+mod doors;
 mod engine;
 mod errands;
 mod error;

@@ -3,6 +3,7 @@
 //! Names follow Prometheus' conventions: `undrop_gateway_`, the thing counted, the unit, and `_total` for
 //! counts. `direction` is `in` for packets from the peer's site and `out` for packets to it.
 
+mod paths;
 mod split;
 
 use daemon::openmetrics::{Exposition, Kind};
@@ -90,16 +91,16 @@ const OF_PEERS: [OfPeer; 18] = [
         Some(peer.ingress.requests.packets as f64)
     }),
     ("undrop_gateway_tunnel_packets", Kind::Counter, "Packets that left inside datagrams.", |peer| {
-        peer.egress.tunnel.map(|tunnel| tunnel.packets as f64)
+        peer.egress.tunnel.as_ref().map(|tunnel| tunnel.packets as f64)
     }),
     ("undrop_gateway_tunnel_datagrams", Kind::Counter, "Datagrams that carried them.", |peer| {
-        peer.egress.tunnel.map(|tunnel| tunnel.datagrams as f64)
+        peer.egress.tunnel.as_ref().map(|tunnel| tunnel.datagrams as f64)
     }),
     (
         "undrop_gateway_tunnel_bytes",
         Kind::Counter,
         "Bytes of these datagrams, outer headers included.",
-        |peer| peer.egress.tunnel.map(|tunnel| tunnel.bytes as f64),
+        |peer| peer.egress.tunnel.as_ref().map(|tunnel| tunnel.bytes as f64),
     ),
 ];
 
@@ -198,6 +199,7 @@ pub fn render(status: &Status) -> String {
     if let Some(split) = &status.split {
         split::append(&mut out, split);
     }
+    paths::write(&mut out, &peers);
     out.finish()
 }
 
@@ -367,7 +369,9 @@ mod tests {
         status.classes.push(ClassStatus { name: "voice".to_owned(), recovered: 15, ..counts });
         status.peers[0].ingress.raised_timestamps = 16;
         status.peers[0].egress.long_packets = 17;
-        status.peers[0].egress.tunnel = Some(TunnelStatus { packets: 18, datagrams: 19, bytes: 20 });
+        let paths = vec![paths::tests::path()];
+        let tunnel = TunnelStatus { packets: 18, datagrams: 19, bytes: 20, paths, path_use: None };
+        status.peers[0].egress.tunnel = Some(tunnel);
         status.not_tunnelled.insert("too_long".to_owned(), 21);
         status.split = Some(split::tests::status());
         status
@@ -394,6 +398,9 @@ mod tests {
             "undrop_gateway_tunnel_datagrams_total{peer=\"osaka\"} 19\n",
             "undrop_gateway_tunnel_bytes_total{peer=\"osaka\"} 20\n",
             "undrop_gateway_untunnelled_packets_total{reason=\"too_long\"} 21\n",
+            "undrop_gateway_path_alive{peer=\"osaka\",path=\"1\"} 1\n",
+            "undrop_gateway_path_lost_total{peer=\"osaka\",path=\"1\",direction=\"out\"} 18\n",
+            "undrop_gateway_path_loss_ratio{peer=\"osaka\",path=\"1\",direction=\"in\"} 0.05\n",
             "undrop_gateway_recovery_delay_seconds_bucket{peer=\"osaka\",le=\"0.003\"} 6\n",
             "undrop_gateway_recovery_delay_seconds_bucket{peer=\"osaka\",le=\"+Inf\"} 7\n",
             "undrop_gateway_recovery_delay_seconds_sum{peer=\"osaka\"} 0.009\n",

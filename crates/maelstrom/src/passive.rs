@@ -10,34 +10,34 @@
 //! 4. decode the datagrams ([`Passive::decode`]), and follow peers that have moved (`names.rs`),
 //! 5. adapt the share of flows that is protected (`overload.rs`) and the tick (`tick.rs`), handle timers
 //!    ([`Passive::handle_timeout`]), and send all output ([`Engine::flush_due`]),
-//! 6. at intervals: check the interfaces (`interfaces.rs`), the path's MTU (`path_mtu.rs`) and packets of
-//!    other networks (`strangers.rs`), limit TCP segments (`segments.rs`), log changes (`watch.rs`), compare
-//!    networks with the peers (`agreement.rs`), and handle signals (`reload.rs`), status requests
-//!    (`snapshot.rs`) and captures (`capture`).
+//! 6. at intervals: check the interfaces (`interfaces.rs`, `doors.rs`), the path's MTU (`path_mtu.rs`) and
+//!    packets of other networks (`strangers.rs`), limit TCP segments (`segments.rs`), log changes
+//!    (`watch.rs`), compare networks with the peers (`agreement.rs`), and handle signals (`reload.rs`),
+//!    status requests (`snapshot.rs`) and captures (`capture`).
 //!
 //! The order of 2 and 3 matters: if a repair were decoded before the packets that arrived ahead of it, they
 //! would count as lost. No step blocks, each has a budget, and none takes a decision on the protocol.
 //! Questions that may wait for locks of the kernel are errands of another thread (`errands.rs`).
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use daemon::signals::{Signal, Signals};
 use daemon::supervisor::Supervisor;
 use daemon::watchdog::Watchdog;
-use maelstrom_core::Gateway;
 use maelstrom_core::outbox::Queue;
+use maelstrom_core::{Gateway, Source};
 use netio::inject::Signs;
 use netio::poll::{Interest, Poller, lower_priority, precise_timeouts};
 use netio::tap::Tap;
-use netio::udp::{self, RepairSocket};
+use netio::udp::RepairSocket;
 use nix::time::{ClockId, clock_gettime};
 use tracing::{debug, info, warn};
 
 use crate::agreement::Agreement;
 use crate::config::GatewayConfig;
+use crate::doors::{Door, inbox};
 use crate::engine::Engine;
 use crate::errands::{Errand, Errands};
 use crate::error::StartError;
@@ -47,7 +47,7 @@ use crate::losses::LossSocket;
 use crate::names::Names;
 use crate::overload::Overload;
 use crate::pause::{Pauses, Reason};
-use crate::ports::{Ports, core_config};
+use crate::ports::{Outlets, Ports, core_config};
 use crate::pulse::boot_us;
 use crate::random::{entropy, random};
 use crate::segments::Segments;
@@ -67,7 +67,7 @@ const WAIT_MAX: Duration = Duration::from_millis(200);
 const HUNG: Duration = Duration::from_secs(10);
 
 pub(crate) const TAP: u64 = 1;
-const SOCKET: u64 = 2;
+pub(crate) const SOCKET: u64 = 2;
 pub(crate) const SIGNALS: u64 = 3;
 pub(crate) const CONTROL: u64 = 4;
 pub(crate) const TUNNEL: u64 = 5;
@@ -95,7 +95,7 @@ pub struct Passive {
     pub(crate) signals: Signals,
     pub(crate) poller: Poller,
     /// Datagrams of the repair channel that are not decoded yet.
-    pub(crate) inbox: Queue<SocketAddr>,
+    pub(crate) inbox: Queue<Source>,
     pub(crate) started_us: u64,
     channel: Channel,
     pub(crate) turns: Turns,
@@ -107,7 +107,7 @@ pub struct Passive {
     /// Whether the tap holds more than one round takes.
     pub(crate) behind: bool,
     /// Whether the device of the tunnel holds more than one round takes.
-    fills_tunnel: bool,
+    pub(crate) fills_tunnel: bool,
     /// Lag of repairs behind the packets that they name.
     pub(crate) lag: Lag,
     /// Recovery pauses until tap and repair channel are drained.
@@ -124,6 +124,7 @@ pub struct Passive {
     /// Whether the programs of the tap are still attached.
     pub(crate) attached: Errand<bool>,
     pub(crate) next_path_mtu_us: u64,
+    pub(crate) next_door_check_us: u64,
     pub(crate) segments: Segments,
     pub(crate) strangers: Strangers,
     /// Connections that end here, on a thread of their own.
@@ -149,7 +150,8 @@ impl Passive {
         let control = Control::bind(&config.gateway.control)?;
         let tap = ports.tap.as_ref();
         let kind = tap.map_or("none", |tap| tap.kind().as_str());
-        let poller = watch(tap, &ports.outlets.socket, ports.outlets.tunnel.as_ref(), &signals, &control)?;
+        let Outlets { socket, doors, tunnel, .. } = &ports.outlets;
+        let poller = watch(tap, socket, doors.iter(), tunnel.as_ref(), &signals, &control)?;
         let supervisor = Supervisor::from_environment().unwrap_or_else(|error| {
             warn!("the service manager is told nothing: {error}");
             Supervisor::default()
@@ -166,7 +168,7 @@ impl Passive {
         Ok(Self {
             path: path.to_owned(),
             engine,
-            inbox: Queue::new(udp::RECEIVED_MAX, udp::RECEIVED_BYTES_MAX),
+            inbox: inbox(ports.outlets.doors.len()),
             started_us: clock_us(),
             channel: Channel::Unknown,
             turns: Turns::default(),
@@ -187,6 +189,7 @@ impl Passive {
             errands,
             attached: Errand::default(),
             next_path_mtu_us: 0,
+            next_door_check_us: 0,
             segments: Segments::default(),
             strangers: Strangers::default(),
             split,
@@ -235,6 +238,7 @@ impl Passive {
             self.watch_interfaces();
             self.follow_names();
             self.follow_path_mtu();
+            self.follow_doors();
             self.limit_segments();
             self.look_at_strangers();
             self.observe();
@@ -292,13 +296,15 @@ impl Passive {
         let received = self.ports.outlets.socket.recv(|from, datagram| match inbox.reserve(datagram.len()) {
             Some(room) => {
                 room.copy_from_slice(datagram);
-                inbox.commit(from, datagram.len());
+                inbox.commit(Source { door: 0, address: from }, datagram.len());
             }
             None => counts.inbox_full += 1,
         });
+        let more = self.collect_at_doors();
         self.tick.on_input(self.inbox.len());
         self.channel = match received {
             Ok(true) => Channel::More,
+            Ok(false) if more => Channel::More,
             Ok(false) => {
                 self.lag.on_channel_drained(clock_us());
                 Channel::Drained
@@ -325,18 +331,6 @@ impl Passive {
             self.next_gap_check_us = 0;
         }
         self.behind = round.more;
-    }
-
-    /// Step 3 for the tunnel: sends the packets that wait in its device.
-    fn drain_tunnel(&mut self) {
-        match self.engine.drain_tunnel(&mut self.ports.outlets) {
-            Ok(more) => self.fills_tunnel = more,
-            Err(error) => {
-                // The device is checked regularly (`interfaces.rs`).
-                debug!(%error, "cannot read the device of the tunnel");
-                self.fills_tunnel = false;
-            }
-        }
     }
 
     /// Pauses recovery if packets may have arrived that the core does not know: packets that the tap missed
@@ -396,19 +390,19 @@ impl Passive {
             return;
         }
         let is_behind = self.channel == Channel::More;
-        let senders = self.inbox.iter().map(|(from, _)| from.ip());
+        let senders = self.inbox.iter().map(|(from, _)| from.address.ip());
         self.turns.begin(&self.engine.gateway.config().peers, is_behind, senders);
         for (from, datagram) in self.inbox.iter_mut() {
             let Engine { gateway, out, now_us, counts, capturing, .. } = &mut self.engine;
-            if !self.turns.admits(&gateway.config().peers, from.ip()) {
+            if !self.turns.admits(&gateway.config().peers, from.address.ip()) {
                 counts.beyond_share += 1;
                 continue;
             }
             let seen = capturing.is_active().then(|| (datagram.to_vec(), *gateway.rejected()));
-            gateway.handle_datagram(*now_us, from, datagram, out);
+            gateway.handle_datagram_by(*now_us, from, datagram, out);
             if let Some((copy, before)) = seen {
                 let peers = &gateway.config().peers[..];
-                capturing.on_received((from, peers), &copy, &before, gateway.rejected());
+                capturing.on_received((from.address, peers), &copy, &before, gateway.rejected());
             }
             if self.pauses.is_active() {
                 // The datagram may have begun a session, which does not know of the pause.
@@ -465,9 +459,10 @@ impl Passive {
 }
 
 /// Creates an epoll set of everything that can wake the loop.
-pub(crate) fn watch(
+pub(crate) fn watch<'d>(
     tap: Option<&Tap>,
     socket: &RepairSocket,
+    doors: impl Iterator<Item = &'d Door>,
     tunnel: Option<&Tunnel>,
     signals: &Signals,
     control: &Control,
@@ -481,6 +476,9 @@ pub(crate) fn watch(
             poller.add(tunnel, TUNNEL, Interest::Readable)?;
         }
         poller.add(socket, SOCKET, Interest::Readable)?;
+        for socket in doors.filter_map(|door| door.socket.as_ref()) {
+            poller.add(socket, SOCKET, Interest::Readable)?;
+        }
         poller.add(signals, SIGNALS, Interest::Readable)?;
         poller.add(control, CONTROL, Interest::Readable)?;
         Ok(poller)

@@ -1,6 +1,8 @@
 //! Passes the kernel's path MTU of each peer to the core. Routers lower it by messages that the repair socket
 //! ignores.
 
+use std::iter;
+
 use netio::udp;
 use tracing::trace;
 
@@ -21,9 +23,15 @@ impl Passive {
         let from = self.config.gateway.listen.ip();
         let known = |peer: &&Peer| !peer.address.ip().is_unspecified();
         for (index, peer) in self.config.peers.iter().enumerate().filter(|(_, peer)| known(peer)) {
-            match udp::path_mtu(from, peer.address) {
-                Ok(mtu) => self.engine.gateway.handle_path_mtu(now_us, index, mtu as usize),
-                Err(error) => trace!(%error, "no path MTU"),
+            let further =
+                peer.paths.iter().map(|path| (path.local.map_or(from, |local| local.ip()), path.address));
+            let paths = iter::once((from, peer.address)).chain(further);
+            let known = paths.filter_map(|(from, to)| {
+                udp::path_mtu(from, to).inspect_err(|error| trace!(%error, "no path MTU")).ok()
+            });
+            // Of several paths the narrowest counts, because a datagram may take any of them.
+            if let Some(mtu) = known.min() {
+                self.engine.gateway.handle_path_mtu(now_us, index, mtu as usize);
             }
         }
     }

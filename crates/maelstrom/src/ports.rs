@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use maelstrom_core::{PeerConfig, Whereabouts};
+use maelstrom_core::{PathConfig, PeerConfig, Whereabouts};
 use netio::inject::Signs;
 use netio::interface::Interface;
 use netio::tap::{Tap, TapConfig, TapKind};
@@ -11,7 +11,8 @@ use netio::udp::RepairSocket;
 use tracing::info;
 
 use crate::config::memory::Memory;
-use crate::config::{GatewayConfig, Mode, PathChoice, TapChoice};
+use crate::config::{GatewayConfig, Mode, PathChoice, PeerPath, TapChoice};
+use crate::doors::{self, Door};
 use crate::error::StartError;
 use crate::inlet::{Inlet, START_PATIENCE};
 use crate::tunnel::{self, Tunnel};
@@ -30,6 +31,8 @@ pub(crate) struct Ports {
 /// The ports for output.
 pub(crate) struct Outlets {
     pub(crate) socket: RepairSocket,
+    /// The sockets of further paths.
+    pub(crate) doors: Vec<Door>,
     /// `None` while its TUN device is missing.
     pub(crate) inlet: Option<Inlet>,
     /// `None` without peers in tunnel mode, and while its TUN device is missing.
@@ -40,6 +43,8 @@ pub(crate) struct Outlets {
 pub(crate) struct Replacement {
     pub(crate) tap: Option<Tap>,
     pub(crate) socket: Option<RepairSocket>,
+    /// Sockets of further paths that there are not yet.
+    pub(crate) doors: Vec<Door>,
     pub(crate) inlet: Option<Inlet>,
     /// The device of the tunnel, if its name differs or there is none yet; and whether it closes.
     pub(crate) tunnel: Option<Tunnel>,
@@ -54,7 +59,8 @@ impl Ports {
         inlet.connect(config, tap.as_ref(), START_PATIENCE)?;
         let is_proven = inlet.is_proven();
         let tunnel = open_tunnel(config)?;
-        Ok(Self { tap, outlets: Outlets { socket, inlet: Some(inlet), tunnel }, is_proven, signs })
+        let doors = doors::ends(config).into_iter().map(Door::open).collect();
+        Ok(Self { tap, outlets: Outlets { socket, doors, inlet: Some(inlet), tunnel }, is_proven, signs })
     }
 
     /// Replaces the TUN device by another, or by none, and connects nothing.
@@ -73,11 +79,14 @@ impl Replacement {
     /// Opens what differs between `old` and `new`, before anything is closed.
     pub(crate) fn open(old: &GatewayConfig, new: &GatewayConfig, signs: Signs) -> Result<Self, StartError> {
         let (was, is) = (&old.gateway, &new.gateway);
+        let present = doors::ends(old);
+        let new_ends = doors::ends(new).into_iter().filter(|end| !present.contains(end));
         let stays = tunnel::is_wanted(old) && was.tunnel == is.tunnel;
         Ok(Self {
             tunnel: if stays { None } else { open_tunnel(new)? },
             ends_tunnel: !tunnel::is_wanted(new),
             socket: (was.listen != is.listen).then(|| open_socket(new)).transpose()?,
+            doors: new_ends.map(Door::open).collect(),
             inlet: (was.tun != is.tun).then(|| open_inlet(new, signs)).transpose()?,
             // The tap comes last, because its captures are not read until the reload is complete.
             tap: (tap_config(old, signs) != tap_config(new, signs))
@@ -97,7 +106,8 @@ pub(crate) fn open_tunnel(config: &GatewayConfig) -> Result<Option<Tunnel>, Star
 /// The addresses that stay as long as the tap does. The core knows its own datagrams to others.
 pub(crate) fn fixed_addresses(config: &GatewayConfig) -> Vec<SocketAddr> {
     let fixed = config.peers.iter().filter(|peer| peer.whereabouts == Whereabouts::Stated);
-    fixed.map(|peer| peer.address).collect()
+    let further = config.peers.iter().flat_map(|peer| peer.paths.iter().map(|path| path.address));
+    fixed.map(|peer| peer.address).chain(further).collect()
 }
 
 /// Networks of the peers whose packets the tap shows.
@@ -147,12 +157,17 @@ fn wan_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
     let wan = &config.gateway.wan;
     let open = Interface::open(wan).and_then(|interface| interface.mtu());
     let of_interface = open.map_err(|error| StartError::new(format!("read the MTU of {wan}"), error))?;
-    let stated = config.gateway.wan_mtu.map_or(of_interface, u32::from);
-    Ok(stated.min(of_interface) as usize)
+    // Of several paths the narrowest counts, because a datagram may take any of them.
+    let further = config.peers.iter().flat_map(|peer| &peer.paths).filter_map(|path| path.interface.as_ref());
+    let of_further = further.filter_map(|name| Interface::open(name).and_then(|one| one.mtu()).ok());
+    let narrowest = of_further.fold(of_interface, u32::min);
+    let stated = config.gateway.wan_mtu.map_or(narrowest, u32::from);
+    Ok(stated.min(narrowest) as usize)
 }
 
 /// The core's configuration for this machine.
 pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Config, StartError> {
+    let further = |path: &PeerPath| PathConfig { door: doors::number(config, path), address: path.address };
     let peer = |peer: &crate::config::Peer| PeerConfig {
         address: peer.address,
         whereabouts: peer.whereabouts,
@@ -161,6 +176,8 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         next_key: peer.next_key.clone(),
         trusts_path: peer.path == PathChoice::Trusted,
         is_tunnel: peer.mode == Mode::Tunnel,
+        paths: peer.paths.iter().map(further).collect(),
+        path_use: peer.path_use,
     };
     let core = maelstrom_core::Config {
         listen: config.gateway.listen,

@@ -15,6 +15,7 @@ use netio::poll::Poller;
 use tracing::{info, warn};
 
 use crate::config::{self, GatewayConfig};
+use crate::doors::{self, Door, inbox};
 use crate::error::StartError;
 use crate::findings;
 use crate::names::keep_addresses;
@@ -80,10 +81,13 @@ impl Passive {
         let replacement = Replacement::open(&self.config, &config, self.ports.signs)?;
         let tap = replacement.tap.as_ref().or(self.ports.tap.as_ref());
         let socket = replacement.socket.as_ref().unwrap_or(&self.ports.outlets.socket);
+        let ends = doors::ends(&config);
+        let present = self.ports.outlets.doors.iter().filter(|door| ends.contains(&door.at));
+        let doors = replacement.doors.iter().chain(present);
         let present = self.ports.outlets.tunnel.as_ref().filter(|_| !replacement.ends_tunnel);
         let tunnel = replacement.tunnel.as_ref().or(present);
         let control_socket = control.as_ref().unwrap_or(&self.control);
-        let poller = watch(tap, socket, tunnel, &self.signals, control_socket)?;
+        let poller = watch(tap, socket, doors, tunnel, &self.signals, control_socket)?;
         Ok(Prepared { config, core, replacement, control, poller })
     }
 
@@ -105,6 +109,12 @@ impl Passive {
         if let Some(socket) = replacement.socket {
             self.ports.outlets.socket = socket;
         }
+        let ends = doors::ends(&config);
+        let doors = std::mem::take(&mut self.ports.outlets.doors).into_iter().chain(replacement.doors);
+        let mut doors: Vec<Door> = doors.filter(|door| ends.contains(&door.at)).collect();
+        doors.sort_by_key(|door| ends.iter().position(|end| *end == door.at));
+        self.ports.outlets.doors = doors;
+        self.inbox = inbox(self.ports.outlets.doors.len());
         let injects_elsewhere = replacement.inlet.is_some()
             || config.gateway.wan != self.config.gateway.wan
             || config.gateway.injection != self.config.gateway.injection

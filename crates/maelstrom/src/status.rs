@@ -35,7 +35,7 @@ pub use keys::KeyStatus;
 pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};
 pub use requests::RequestStatus;
 pub use split::{FarSiteStatus, SplitStatus};
-pub use tunnel::TunnelStatus;
+pub use tunnel::{PathDirection, TunnelPath, TunnelStatus};
 
 /// Schema of the document, with its version: it rises when a field is removed or gets another meaning.
 pub const SCHEMA: &str = "undrop.gateway.status/1";

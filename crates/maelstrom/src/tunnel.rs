@@ -12,10 +12,11 @@ use maelstrom_core::wire::repair_overhead;
 use netio::coalesce::Coalescer;
 use netio::tun::{BUFFER_LEN, Tun, TunOptions};
 use netio::{Offload, route};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::config::{GatewayConfig, Mode};
 use crate::error::StartError;
+use crate::passive::Passive;
 
 /// Number of packets that wait in the device for this process: those of 40 ms at 1 Gbit/s.
 const QUEUE: u32 = 4_096;
@@ -119,6 +120,20 @@ impl Tunnel {
 
     pub(crate) fn tun(&self) -> &Tun {
         &self.tun
+    }
+}
+
+impl Passive {
+    /// Step 3 of the loop, for the tunnel: sends the packets that wait in its device.
+    pub(crate) fn drain_tunnel(&mut self) {
+        match self.engine.drain_tunnel(&mut self.ports.outlets) {
+            Ok(more) => self.fills_tunnel = more,
+            Err(error) => {
+                // The device is checked regularly (`interfaces.rs`).
+                debug!(%error, "cannot read the device of the tunnel");
+                self.fills_tunnel = false;
+            }
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use maelstrom_core::PeerConfig;
 use netio::udp::RECEIVED_MAX;
 use tracing::warn;
 
+use crate::doors::far_ends;
 use crate::passive::Passive;
 
 /// Number of consecutive rounds that left datagrams in the socket, after which shares are enforced.
@@ -48,7 +49,7 @@ impl Passive {
         }
         turns.filtered_until_us = Some(now_us + FILTER_US);
         let peers = &self.engine.gateway.config().peers;
-        let addresses: Vec<_> = peers.iter().map(|peer| peer.address.ip()).collect();
+        let addresses: Vec<_> = far_ends(peers).collect();
         match self.ports.outlets.socket.accept_from(&addresses) {
             Ok(()) => warn!(
                 "the repair port is flooded; for 10 s, most datagrams from addresses of no peer are dropped"
@@ -103,7 +104,10 @@ impl Turns {
     fn count(&mut self, peers: &[PeerConfig], sender: IpAddr) -> usize {
         let at = match self.latest {
             Some((latest, at)) if latest == sender => at,
-            _ => peers.iter().position(|peer| peer.address.ip() == sender).unwrap_or(peers.len()),
+            _ => {
+                let is_of = |peer: &PeerConfig| peer.addresses().any(|address| address.ip() == sender);
+                peers.iter().position(is_of).unwrap_or(peers.len())
+            }
         };
         self.latest = Some((sender, at));
         self.counts[at] += 1;
@@ -128,6 +132,8 @@ mod tests {
             next_key: None,
             trusts_path: false,
             is_tunnel: false,
+            paths: Vec::new(),
+            path_use: Default::default(),
         };
         vec![peer(1), peer(2)]
     }

@@ -59,7 +59,18 @@ impl RepairSocket {
     /// # Errors
     /// The kernel's error.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        Self::bind_to(address, None)
+    }
+
+    /// The same, for datagrams that come and leave by one interface alone, if it is named.
+    ///
+    /// # Errors
+    /// The kernel's error, such as a missing interface or address.
+    pub fn bind_to(address: SocketAddr, interface: Option<&str>) -> io::Result<Self> {
         let socket = options::udp_socket(address)?;
+        if let Some(name) = interface {
+            socket.bind_device(Some(name.as_bytes()))?;
+        }
         options::forbid_fragments(&socket, address.is_ipv4())?;
         options::merge_arrivals(&socket);
         // any granted size will do

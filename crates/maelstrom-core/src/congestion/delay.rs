@@ -36,10 +36,8 @@ impl QueueDelay {
     /// [`SendTime::PERIOD_US`]. Returns its delay beyond the shortest one. `is_standing`: whether the queue
     /// stands full.
     pub(super) fn on_datagram(&mut self, now_us: u64, elapsed_us: u64, is_standing: bool) -> u64 {
-        const HALF_US: u64 = SendTime::PERIOD_US / 2;
         let reference_us = *self.reference_us.get_or_insert(elapsed_us);
-        let ahead_us = elapsed_us.wrapping_sub(reference_us).wrapping_add(HALF_US) % SendTime::PERIOD_US;
-        let delay_us = ahead_us as i64 - HALF_US as i64;
+        let delay_us = SendTime::difference_us(elapsed_us, reference_us);
         if now_us >= self.until_us {
             self.begin_period(now_us, is_standing);
         }

@@ -19,6 +19,7 @@ pub use state::{CongestionState, QueueLoss};
 
 use foundation::Seq;
 
+use crate::paths::PATHS_MAX;
 use crate::wire::SendTime;
 use delay::QueueDelay;
 use horizon::{BINS, Bin, CONTRAST, Edge, Horizon, LONG, bin_of, delay_of};
@@ -68,7 +69,8 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Congestion {
     mode: OnCongestion,
-    delay: QueueDelay,
+    /// Delays on each path, each from its own shortest.
+    delays: [QueueDelay; PATHS_MAX],
     /// Delay of the latest datagram.
     latest_us: u64,
     standing: Standing,
@@ -146,7 +148,7 @@ impl Congestion {
     pub fn new(mode: OnCongestion) -> Self {
         Self {
             mode,
-            delay: QueueDelay::default(),
+            delays: Default::default(),
             latest_us: 0,
             standing: Standing::default(),
             marks: Marks::new(),
@@ -169,15 +171,16 @@ impl Congestion {
 
     /// Begins with the stream and the clocks of a new session. Knowledge of the link stays.
     pub fn restart(&mut self) {
-        self.delay = QueueDelay::default();
+        self.delays = Default::default();
         self.standing = Standing::default();
         self.marks.clear();
         self.run = Run::default();
     }
 
-    /// Takes a datagram of the peer with its time of sending.
-    pub fn on_datagram(&mut self, now_us: u64, sent: SendTime) {
-        self.latest_us = self.delay.on_datagram(now_us, sent.until_us(now_us), self.is_standing());
+    /// Takes a datagram of the peer that arrived by a path, with its time of sending.
+    pub fn on_datagram(&mut self, now_us: u64, path: usize, sent: SendTime) {
+        let is_standing = self.is_standing();
+        self.latest_us = self.delays[path].on_datagram(now_us, sent.until_us(now_us), is_standing);
         let full = self.queue.filter(Queue::is_cause).map(|queue| queue.edge.bin);
         self.standing.on_delay(now_us, self.latest_us, full);
     }

@@ -17,8 +17,10 @@ impl Ingress {
     }
 
     /// Notes a sealed datagram by its number in the session.
-    pub(crate) fn on_sealed(&mut self, now_us: u64, header: &SealedHeader) {
-        self.congestion.on_datagram(now_us, header.sent);
+    pub(crate) fn on_sealed(&mut self, now_us: u64, header: &SealedHeader, path: Option<usize>) {
+        if let Some(path) = path {
+            self.congestion.on_datagram(now_us, path, header.sent);
+        }
         self.forecaster.set_standing(self.congestion.is_standing());
         self.forecaster.set_congested(self.congestion.is_leaving());
         let lost = self.path.on_sealed(header);

@@ -53,6 +53,10 @@ impl Ingress {
     }
 
     /// Present time that a repair waits for packets it misses.
+    pub(crate) fn newest(&self) -> Seq {
+        self.ledger.newest()
+    }
+
     pub(crate) fn wait_us(&self) -> u64 {
         self.held.wait_us()
     }

@@ -108,6 +108,13 @@ pub enum EventKind {
         /// Number of stalls since the last such event.
         count: u64,
     },
+    /// One of several paths to the peer is dead, or lives again.
+    Path {
+        /// Its number in the file; the first is 1.
+        number: usize,
+        /// Whether it lives.
+        is_alive: bool,
+    },
     /// More packets stay lost than the threshold allows.
     Residual {
         /// Whether these are packets that leave for the peer.
@@ -184,6 +191,8 @@ impl EventKind {
             Self::Moved { .. } => "peer_moved",
             Self::Renewed { .. } => "session_renewed",
             Self::NewSession { .. } => "session_began",
+            Self::Path { is_alive: true, .. } => "path_alive",
+            Self::Path { is_alive: false, .. } => "path_dead",
             Self::Paused { .. } => "recovery_paused",
             Self::Resumed { .. } => "recovery_resumed",
             Self::Stalled { .. } => "gateway_stalled",
@@ -211,6 +220,7 @@ impl EventKind {
             | Self::Stalled { .. }
             | Self::Residual { .. }
             | Self::Fragmented { .. }
+            | Self::Path { is_alive: false, .. }
             | Self::Finding { .. }
             | Self::NarrowPath { .. }
             | Self::SegmentsUnlimited { .. } => Level::Warning,
@@ -238,6 +248,9 @@ impl EventKind {
             Self::Fragmented { .. } => Some(
                 "none is needed for a few long packets that are not TCP; otherwise set `mtu = \"manage\"`, or lower \
                  the MTU of the sites as `undrop gateway check` proposes",
+            ),
+            Self::Path { is_alive: false, .. } => Some(
+                "check the interface, routes and firewalls of this path at both ends, and the addresses in both files",
             ),
             Self::Finding { finding, .. } => Some(finding.remedy()),
             Self::NarrowPath { .. } => Some(
@@ -275,6 +288,8 @@ impl fmt::Display for EventKind {
             }
             Self::Renewed { count } => write!(f, "the session was renewed{}", Times(*count)),
             Self::NewSession { count } => write!(f, "a new session began{}", Times(*count)),
+            Self::Path { number, is_alive: true } => write!(f, "path {number} lives"),
+            Self::Path { number, .. } => write!(f, "path {number} is dead: no answer arrives on it"),
             Self::Paused { reason, unnoted } => {
                 write!(f, "recovery pauses: {reason}")?;
                 match unnoted {

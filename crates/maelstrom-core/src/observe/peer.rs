@@ -23,6 +23,8 @@ const REASON_US: u64 = 1_000_000;
 const PAUSE_US: u64 = 3_000_000;
 /// Time that a state of the keys lasts before it is an event: some states last a round trip.
 const KEYS_US: u64 = 1_500_000;
+/// Time for which a path is dead before it is told: at the begin of a session none has answered yet.
+const PATH_US: u64 = 1_000_000;
 /// Interval between events about the rate of repairs, and about congestion.
 const CHOICE_US: u64 = 5_000_000;
 /// Share of repairs above which it is an event that a cap refuses them.
@@ -54,6 +56,7 @@ pub(super) struct Watched {
     code: Codes,
     residual: [Residual; 2],
     paused_since_us: Option<u64>,
+    paths: Paths,
 }
 
 impl Watched {
@@ -74,6 +77,7 @@ impl Watched {
             code: Codes::default(),
             residual: [Residual::default(); 2],
             paused_since_us: None,
+            paths: Paths::default(),
         }
     }
 
@@ -126,6 +130,7 @@ impl Watched {
             note(EventKind::Fragmented { count });
         }
         self.path.observe(now_us, peer, &mut note);
+        self.paths.observe(now_us, peer, &mut note);
         self.code.observe(now_us, peer, &mut note);
         if self.windows.sample(now_us, peer) {
             let [seconds, ..] = self.windows.windows();
@@ -155,6 +160,7 @@ impl Watched {
             (Concern::PathIn, differs(peer.findings, peer.is_recovering)),
             (Concern::PathOut, peer.is_up && differs(peer.far.findings, peer.far.is_recovering)),
             (Concern::Overload, peer.share.fraction() < 1.0),
+            (Concern::PathDead, self.paths.is_any_dead(now_us)),
         ]
         .into_iter()
         .filter_map(|(concern, holds)| holds.then_some(concern))
@@ -275,6 +281,40 @@ impl Path {
             self.narrower_mtu = peer.narrower_mtu;
             peer.narrower_mtu.map(|mtu| EventKind::NarrowPath { mtu }).into_iter().for_each(note);
         }
+    }
+}
+
+/// Several paths to a peer.
+#[derive(Debug, Default)]
+struct Paths {
+    /// Whether each lives, as the last events told, and since when it is as it is.
+    noted: Vec<bool>,
+    present: Vec<(bool, u64)>,
+    changes: Changes,
+}
+
+impl Paths {
+    fn observe(&mut self, now_us: u64, peer: &PeerStatus<'_>, note: &mut impl FnMut(EventKind)) {
+        if !peer.is_up || peer.paths.len() != self.present.len() {
+            // While the peer is down, that is told.
+            self.noted = vec![true; peer.paths.len()];
+            self.present = vec![(true, now_us); peer.paths.len()];
+        }
+        let Self { noted, present, changes } = self;
+        for (index, (path, (is_alive, since_us))) in peer.paths.iter().zip(present).enumerate() {
+            if path.is_alive != *is_alive {
+                (*is_alive, *since_us) = (path.is_alive, now_us);
+            }
+            let is_known = *is_alive || now_us >= *since_us + PATH_US;
+            if noted[index] != *is_alive && is_known && changes.allows(now_us) {
+                noted[index] = *is_alive;
+                note(EventKind::Path { number: index + 1, is_alive: *is_alive });
+            }
+        }
+    }
+
+    fn is_any_dead(&self, now_us: u64) -> bool {
+        self.present.iter().any(|&(is_alive, since_us)| !is_alive && now_us >= since_us + PATH_US)
     }
 }
 

@@ -31,6 +31,8 @@ reasons! {
         PathOut = "the path to the peer differs from the configuration",
         /// A gateway lacks time, so that whole flows are not protected.
         Overload = "not all flows are protected, for lack of time",
+        /// One of several paths to the peer is dead.
+        PathDead = "a path to the peer is dead",
     }
 }
 

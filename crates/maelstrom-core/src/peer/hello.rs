@@ -227,7 +227,8 @@ impl Peer {
                 Hello { token, echo, previous, restarts: false, is_tunnel, watched }
             }
         };
-        self.send_as(&hello, &keys, Envelope::to(self.index).at(told_at), entropy, out);
+        let to = Envelope::to(self.index).at(told_at).by(self.paths.all());
+        self.send_as(&hello, &keys, to, entropy, out);
     }
 
     /// Sends a Hello once under each of `keys`.

@@ -192,6 +192,8 @@ impl Peer {
     pub(crate) fn on_stall(&mut self, now_us: u64, stalled_us: u64, entropy: &mut impl FnMut(&mut [u8])) {
         // Packets in the bins are old.
         self.egress.empty_bins();
+        self.paths.on_stall(now_us);
+        self.early.clear();
         if self.config.is_tunnel && stalled_us < GIVE_UP_US {
             // The positions of its packets show which ones arrived.
             return self.on_own_silence(now_us);

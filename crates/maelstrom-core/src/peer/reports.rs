@@ -3,6 +3,7 @@
 use super::{CALL_US, Peer};
 use crate::counters::{Rejected, Unsent};
 use crate::outbox::{Envelope, Outbox};
+use crate::paths::Load;
 use crate::wire::{Report, SEALED_HEADER, TAG};
 
 /// Interval between reports to a live peer, which also serve as signs of life.
@@ -99,6 +100,7 @@ impl Peer {
         };
         report.write(&mut datagram[SEALED_HEADER..len - TAG]);
         session.sealer.seal(now_us, datagram);
-        out.datagrams.commit(Envelope::to(self.index), len);
+        let paths = self.paths.on_sent(Load::Control, len + self.egress.outer());
+        out.datagrams.commit(Envelope::to(self.index).by(paths), len);
     }
 }

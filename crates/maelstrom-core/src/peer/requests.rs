@@ -3,6 +3,7 @@
 use super::Peer;
 use crate::counters::{Rejected, Unsent};
 use crate::outbox::{Envelope, Outbox};
+use crate::paths::Load;
 use crate::sender::Outlet;
 use crate::wire::{Request, SEALED_HEADER, TAG};
 
@@ -25,7 +26,8 @@ impl Peer {
             };
             request.write(&mut datagram[SEALED_HEADER..len - TAG]);
             session.sealer.seal(now_us, datagram);
-            out.datagrams.commit(Envelope::to(self.index), len);
+            let paths = self.paths.on_sent(Load::Control, len + self.egress.outer());
+            out.datagrams.commit(Envelope::to(self.index).by(paths), len);
         }
     }
 
@@ -33,7 +35,8 @@ impl Peer {
     pub(super) fn on_request(&mut self, now_us: u64, body: &[u8], out: &mut Outbox) -> Result<(), Rejected> {
         let request = Request::read(body, self.egress.next())?;
         if let Some(session) = self.session.as_mut().filter(|_| self.is_up) {
-            let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+            let (sealer, paths) = (&mut session.sealer, &mut self.paths);
+            let mut outlet = Outlet { now_us, sealer, paths, datagrams: &mut out.datagrams };
             self.egress.handle_request(&request, &mut outlet);
         }
         Ok(())

@@ -3,16 +3,19 @@
 use std::net::SocketAddr;
 
 use super::Peer;
+use super::paths::{Opened, load_of};
 use crate::counters::Rejected;
 use crate::outbox::Outbox;
+use crate::paths::Load;
 use crate::wire::{Announcement, BodyKind, Report, SealedHeader};
 
 impl Peer {
-    /// Takes a datagram sealed in this peer's session. `from`: its source, if the peer may be there and its
-    /// address is not stated.
+    /// Takes a datagram sealed in this peer's session, which arrived by `path`. `from`: its source, if the
+    /// peer may be there and its address is not stated.
     pub(crate) fn handle_sealed(
         &mut self,
         now_us: u64,
+        path: usize,
         from: Option<SocketAddr>,
         header: &SealedHeader,
         datagram: &mut [u8],
@@ -25,7 +28,12 @@ impl Peer {
             self.on_source(now_us, from, told_at, header);
         }
         let kind = BodyKind::read(body)?;
-        self.ingress.on_sealed(now_us, header);
+        let load = load_of(kind);
+        let bytes = self.on_link(len);
+        let lead_us = self.paths.on_received(now_us, path, load, header.sent, bytes);
+        // Of several paths, the queue on that of the packets counts.
+        let shows_queue = !self.paths.are_several() || load == Load::Packets;
+        self.ingress.on_sealed(now_us, header, shows_queue.then_some(path));
         if self.channel.on_sealed(now_us, header.sent, len) {
             // The peer protects packets once it knows that its datagrams arrive.
             self.next_report_us = now_us;
@@ -41,6 +49,9 @@ impl Peer {
         if kind == BodyKind::Report {
             return self.on_report(now_us, Report::read(body)?);
         }
+        if kind == BodyKind::Probe {
+            return self.on_probe(now_us, path, header.sent, body, out);
+        }
         if matches!(kind, BodyKind::Packets | BodyKind::Aside) {
             return self.on_packets(now_us, body, out);
         }
@@ -48,11 +59,6 @@ impl Peer {
             self.ingress.on_blind_repair();
             return Ok(());
         }
-        let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
-        cx.repair = Some(header.counter as u32);
-        match kind {
-            BodyKind::Half => ingress.handle_half(&mut cx, body),
-            _ => ingress.handle_repair(&mut cx, body),
-        }
+        self.on_repair(now_us, Opened { kind, number: header.counter as u32, lead_us }, body, out)
     }
 }

@@ -3,6 +3,7 @@
 use super::Peer;
 use crate::counters::Unsent;
 use crate::outbox::{Envelope, Outbox};
+use crate::paths::Load;
 use crate::wire::{Announcement, SEALED_HEADER, TAG};
 
 impl Peer {
@@ -28,6 +29,7 @@ impl Peer {
         };
         announcement.write(&mut datagram[SEALED_HEADER..len - TAG]);
         session.sealer.seal(now_us, datagram);
-        out.datagrams.commit(Envelope::to(self.index), len);
+        let paths = self.paths.on_sent(Load::Control, len + self.egress.outer());
+        out.datagrams.commit(Envelope::to(self.index).by(paths), len);
     }
 }

@@ -22,7 +22,7 @@ impl Peer {
         out: &mut Outbox,
     ) -> Result<(), Unprotected> {
         // The tunnel's own datagrams would travel in it without end.
-        if packet.is_udp_to(self.config.address) {
+        if self.config.addresses().any(|address| packet.is_udp_to(address)) {
             return Err(Unprotected::RepairChannel);
         }
         if !self.local.may_send(packet.source()) {
@@ -36,7 +36,8 @@ impl Peer {
             self.unwatched_source = Some((packet.source(), now_us));
             return Err(Unprotected::ForeignSource);
         }
-        let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+        let (sealer, paths) = (&mut session.sealer, &mut self.paths);
+        let mut outlet = Outlet { now_us, sealer, paths, datagrams: &mut out.datagrams };
         self.egress.handle_tunnelled(now_us, packet, care.is_none(), &mut outlet);
         if let Some(care) = care {
             self.egress.care(now_us, care, &mut outlet);
@@ -47,7 +48,8 @@ impl Peer {
     /// Sends the packets that wait for others.
     pub(crate) fn flush_packets(&mut self, now_us: u64, out: &mut Outbox) {
         if let Some(session) = &mut self.session {
-            let mut outlet = Outlet { now_us, sealer: &mut session.sealer, datagrams: &mut out.datagrams };
+            let (sealer, paths) = (&mut session.sealer, &mut self.paths);
+            let mut outlet = Outlet { now_us, sealer, paths, datagrams: &mut out.datagrams };
             self.egress.flush_packets(&mut outlet);
         }
     }
@@ -61,6 +63,8 @@ impl Peer {
             return Err(Rejected::OtherMode);
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
-        ingress.handle_packets(&mut cx, body)
+        let result = ingress.handle_packets(&mut cx, body);
+        self.use_early(now_us, out);
+        result
     }
 }

@@ -130,6 +130,14 @@ impl SendTime {
         u64::from(units) << Self::UNIT
     }
 
+    /// Microseconds by which a delay exceeds another one, both modulo [`SendTime::PERIOD_US`]. They differ by
+    /// less than half of that.
+    pub fn difference_us(delay_us: u64, reference_us: u64) -> i64 {
+        const HALF_US: u64 = SendTime::PERIOD_US / 2;
+        let ahead_us = delay_us.wrapping_sub(reference_us).wrapping_add(HALF_US) % Self::PERIOD_US;
+        ahead_us as i64 - HALF_US as i64
+    }
+
     /// Returns the number on the wire.
     pub fn to_wire(self) -> u32 {
         self.0
@@ -167,6 +175,8 @@ pub enum BodyKind {
     Packets,
     /// Packets of a tunnel that are not in the stream, because no repair contains them.
     Aside,
+    /// A probe of one of several paths.
+    Probe,
 }
 
 impl BodyKind {
@@ -181,6 +191,7 @@ impl BodyKind {
             BodyKind::Names => 6,
             BodyKind::Packets => 7,
             BodyKind::Aside => 8,
+            BodyKind::Probe => 9,
         }
     }
 
@@ -198,6 +209,7 @@ impl BodyKind {
             Some(6) => Ok(BodyKind::Names),
             Some(7) => Ok(BodyKind::Packets),
             Some(8) => Ok(BodyKind::Aside),
+            Some(9) => Ok(BodyKind::Probe),
             _ => Err(Rejected::Malformed),
         }
     }

@@ -140,7 +140,7 @@ fn feed(congestion: &mut Congestion, begin_us: u64, seconds: u64, next: &mut u64
         let now_us = begin_us + step * 10_000;
         let is_full = step % 50 >= 40;
         let delay_us = if is_full { 100_000 } else { 2_000 * (step % 50) };
-        congestion.on_datagram(now_us, SendTime::at(now_us - delay_us));
+        congestion.on_datagram(now_us, 0, SendTime::at(now_us - delay_us));
         *next += 20;
         congestion.on_repair(Seq(*next - 1));
         congestion.on_arrived(Seq(*next - 20), 19);
@@ -178,7 +178,7 @@ fn stand(congestion: &mut Congestion, begin_us: u64, seconds: u64, full_percent:
     for step in 0..seconds * 100 {
         let now_us = begin_us + step * 10_000;
         let is_full = step % 100 < full_percent;
-        congestion.on_datagram(now_us, SendTime::at(now_us - if is_full { 100_000 } else { 5_000 }));
+        congestion.on_datagram(now_us, 0, SendTime::at(now_us - if is_full { 100_000 } else { 5_000 }));
         *next += 10;
         congestion.on_repair(Seq(*next - 1));
         congestion.on_arrived(Seq(*next - 10), 9);
@@ -220,7 +220,7 @@ fn losses_with_half_the_queue_are_forecast_as_the_link_s_at_once() {
     feed(&mut congestion, 3_600 * SECOND, 60, &mut next);
     stand(&mut congestion, 3_660 * SECOND, 20, 100, &mut next);
     let now_us = 3_680 * SECOND;
-    congestion.on_datagram(now_us, SendTime::at(now_us - 30_000));
+    congestion.on_datagram(now_us, 0, SendTime::at(now_us - 30_000));
     congestion.on_repair(Seq(next + 9));
     congestion.on_arrived(Seq(next), 20);
     assert!(congestion.explains_losses(), "of the last minute");
@@ -235,7 +235,7 @@ fn a_peer_that_states_any_times_and_places_causes_no_more_than_losses_of_its_own
     for n in 0..200_000_u64 {
         let number = |random: &mut Random| random.draw() >> random.below(64);
         let sent = SendTime::from_wire(random.below(1 << 24) as u32).unwrap();
-        congestion.on_datagram(number(&mut random).min(u64::MAX / 4), sent);
+        congestion.on_datagram(number(&mut random).min(u64::MAX / 4), 0, sent);
         congestion.on_repair(Seq(number(&mut random) >> 2));
         let seq = Seq(number(&mut random) >> 2);
         if n % 2 == 0 {

@@ -31,6 +31,7 @@ mod observe;
 mod overload;
 mod pair;
 mod path;
+mod paths;
 mod quiet;
 mod recovery;
 mod renewal;

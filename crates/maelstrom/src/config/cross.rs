@@ -11,7 +11,7 @@ use super::caps;
 use super::draft::{Draft, PeerDraft};
 use super::keys::CodeKeys;
 use super::types::{PeerAddress, SchemeChoice};
-use super::{memory, split};
+use super::{memory, paths, split};
 
 /// Runs all cross checks. Values that could not be read take no part in them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
@@ -28,6 +28,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     gateways_stand_outside(draft, findings);
     memory::check(draft, findings);
     split::check(draft, findings);
+    paths::check(draft, findings);
 }
 
 fn interfaces_differ(draft: &Draft, findings: &mut Findings) {
@@ -370,8 +371,10 @@ fn redundant(inner: &Setting<IpNet>, whole: &Setting<IpNet>) -> Diagnostic {
 
 /// A gateway must not be inside a protected network, or its repairs would be protected by further repairs.
 fn gateways_stand_outside(draft: &Draft, findings: &mut Findings) {
-    for peer in &draft.peers {
-        let Some(address) = peer.address.as_ref().and_then(fixed) else { continue };
+    let first = draft.peers.iter().filter_map(|peer| peer.address.as_ref().and_then(fixed));
+    let further = draft.peers.iter().flat_map(paths::stated);
+    let further = further.map(|path| Setting { value: path.value.address, span: path.span.clone() });
+    for address in first.chain(further) {
         if let Some((owner, network)) = network_around(&draft.peers, address.value.ip()) {
             let message = format!(
                 "the address {} lies inside {}, a network of {owner}",

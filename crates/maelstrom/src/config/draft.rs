@@ -7,11 +7,11 @@ use diagnostics::Span;
 use diagnostics::settings::{Draft as _, Section as _, Setting};
 use ipnet::IpNet;
 use maelstrom_core::controller::Targets;
-use maelstrom_core::{Class, PeerKey, Schedule, Scheme};
+use maelstrom_core::{Class, PathUse, PeerKey, Schedule, Scheme};
 
 use super::keys::{ClassDraft, CodeDraft, Gateway, GatewayDraft};
 use super::split::{Split, SplitDraft};
-use super::types::{Code, Mode, PathChoice, Peer, PeerAddress, SchemeChoice};
+use super::types::{Code, Mode, PathChoice, Peer, PeerAddress, PeerPath, SchemeChoice};
 
 /// A gateway's whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +117,8 @@ pub(super) struct PeerDraft {
     pub(super) path: Option<Setting<PathChoice>>,
     pub(super) mode: Option<Setting<Option<Mode>>>,
     pub(super) route: Option<Setting<bool>>,
+    pub(super) paths: Option<Setting<Option<Vec<Setting<PeerPath>>>>>,
+    pub(super) path_use: Option<Setting<PathUse>>,
 }
 
 /// The invariant of a draft without errors.
@@ -156,6 +158,8 @@ impl PeerDraft {
             path: self.path.expect(GAP).value,
             mode: self.mode.expect(GAP).value.unwrap_or(mode),
             route: self.route.expect(GAP).value,
+            paths: self.paths.expect(GAP).value.into_iter().flatten().map(|path| path.value).collect(),
+            path_use: self.path_use.expect(GAP).value,
         }
     }
 }

@@ -13,8 +13,9 @@ use maelstrom_core::congestion::OnCongestion;
 use maelstrom_core::{Match, Protect, RepairDscp, RepairRate, Requests};
 
 use super::classes::{self, Conditions};
+use super::peer_keys::PeerKeys;
 use super::split::Split;
-use super::types::{InjectionChoice, Mode, MtuChoice, PathChoice, PeerAddress, SchemeChoice, TapChoice};
+use super::types::{InjectionChoice, Mode, MtuChoice, SchemeChoice, TapChoice};
 use super::values::{self, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
 
 /// Maximum number of `[[peer]]` sections.
@@ -54,7 +55,7 @@ fn rate() -> Text<RepairRate> {
     Text::or_number(form, values::rate)
 }
 
-fn networks() -> Placed<Text<IpNet>> {
+pub(super) fn networks() -> Placed<Text<IpNet>> {
     Placed(List {
         expected: format!(
             "an array of 1 to {NETWORKS_MAX} networks, such as `[\"10.81.2.0/24\", \"2001:db8:2::/48\"]`"
@@ -204,7 +205,7 @@ impl Gateway {
 }
 
 /// Words of `mode`.
-const MODES: [(&str, Mode); 2] = [("passive", Mode::Passive), ("tunnel", Mode::Tunnel)];
+pub(super) const MODES: [(&str, Mode); 2] = [("passive", Mode::Passive), ("tunnel", Mode::Tunnel)];
 
 /// Words of `scheme`.
 const SCHEMES: [(&str, SchemeChoice); 4] = {
@@ -391,88 +392,6 @@ diagnostics::settings! {
             form: Optional(Integer::new(1, 10000)),
             default: Fallback::Absent("`late_ms` of `[code]`"),
             example: "late_ms = 20",
-        }
-    }
-}
-
-diagnostics::settings! {
-    /// A far gateway and its site: a section `[[peer]]`.
-    #[derive(Clone, Debug)]
-    pub(super) struct PeerKeys(PeerKeysDraft): "peer" as "[[peer]]" {
-        /// Name of the peer in logs and tables.
-        name: Option<String> {
-            form: Optional(Text::new(
-                format!("a name of 1 to {PEER_NAME_CHARS_MAX} characters without control characters"),
-                values::peer_name,
-            )),
-            default: Fallback::Absent("the address"),
-            example: "name = \"tokyo\"",
-        }
-        /// The peer's `listen`. The gateway sends repairs there, and accepts sessions from no other address.
-        /// The name of a host is looked up at the start, and again while the peer is silent. With `any` the
-        /// address need not be known: the peer calls from wherever it is, also from behind a NAT, and the
-        /// gateway follows it when its address changes. The peer's file then needs the address of this
-        /// gateway, and this peer a `name`.
-        address: PeerAddress {
-            form: Text::new(
-                "the peer's IP address or host name, and port, such as `10.81.9.2:4700`, `[2001:db8::2]:4700` or \
-                 `gateway.example.net:4700`; or `any`",
-                values::peer_address,
-            ),
-            default: Fallback::Required,
-            example: "address = \"10.81.9.2:4700\"",
-        }
-        /// Networks of the far site. Traffic that leaves toward them or arrives from them is protected.
-        networks: Vec<Setting<IpNet>> {
-            form: networks(),
-            default: Fallback::Required,
-            example: "networks = [\"10.81.2.0/24\"]",
-        }
-        /// File with the secret that is shared with this peer alone, made by `undrop gateway genkey` and
-        /// readable by its owner only. A relative path starts at the directory of this configuration.
-        key_file: PathBuf {
-            form: Text::new("the path of a key file", values::file_path),
-            default: Fallback::Required,
-            example: "key_file = \"peer.key\"",
-        }
-        /// File with a second secret that is accepted too, while the key is being changed. It is used as soon
-        /// as the peer accepts it as well; it can then take the place of `key_file` at both ends.
-        next_key_file: Option<PathBuf> {
-            form: Optional(Text::new("the path of a key file", values::file_path)),
-            default: Fallback::Absent("one key"),
-            example: "next_key_file = \"peer-next.key\"",
-        }
-        /// Address and TCP port where the peer takes carriers of split connections: `listen` of the `[split]`
-        /// in its file.
-        carrier: Option<SocketAddr> {
-            form: Optional(Text::new(
-                "an IP address inside the networks of the peer and a port, such as `10.81.2.1:4701`",
-                values::own_address,
-            )),
-            default: Fallback::Absent("none: no connection to the peer's networks is split"),
-            example: "carrier = \"10.81.2.1:4701\"",
-        }
-        /// Path of packets to and from this site. Both gateways of a pair must state the same.
-        mode: Option<Mode> {
-            form: Optional(Choice(&MODES)),
-            default: Fallback::Absent("that of `[gateway]`"),
-            example: "mode = \"tunnel\"",
-        }
-        /// Whether the gateway sets the routes to these networks, in tunnel mode. They lead to the device
-        /// `tunnel` and disappear with it.
-        route: bool {
-            form: Boolean,
-            default: Fallback::Toml("true"),
-            example: "route = true",
-        }
-        /// With `checked`, missing packets are recovered only while nothing suggests that they took another
-        /// path or were rewritten. With `trusted` they always are. Choose `trusted` only if the link is known
-        /// to lose packets but no repairs, and never where packets can take another path: they would be
-        /// delivered twice.
-        path: PathChoice {
-            form: Choice(&[("checked", PathChoice::Checked), ("trusted", PathChoice::Trusted)]),
-            default: Fallback::Toml("\"checked\""),
-            example: "path = \"checked\"",
         }
     }
 }

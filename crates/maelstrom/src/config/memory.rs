@@ -206,6 +206,8 @@ mod tests {
             next_key: None,
             trusts_path: false,
             is_tunnel: false,
+            paths: Vec::new(),
+            path_use: Default::default(),
         };
         Config {
             listen: "10.81.9.1:4700".parse().unwrap(),

@@ -7,7 +7,7 @@
 //!    `values.rs`, into a draft (`draft.rs`), in which each value keeps its place;
 //! 3. `cross.rs` compares the values with each other (overlapping networks, address families, shared keys),
 //!    `caps.rs` finds caps that leave packets without repairs, `memory.rs` adds up the memory that they need,
-//!    and `split.rs` checks its section against the others;
+//!    and `split.rs` and `paths.rs` check their settings against the others;
 //! 4. [`Reading::config`] turns a draft without errors into a [`GatewayConfig`], which the driver runs;
 //! 5. [`Reading::check_machine`] compares the draft with the live machine (`machine`). It only looks: it
 //!    sends nothing and changes nothing.
@@ -26,6 +26,8 @@ mod draft;
 mod keys;
 pub(crate) mod machine;
 pub(crate) mod memory;
+mod paths;
+mod peer_keys;
 mod reader;
 mod split;
 mod types;
@@ -44,8 +46,8 @@ pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};
 pub use memory::MEMORY_MAX;
 pub use split::Split;
 pub use types::{
-    AcceptChoice, Code, Host, InjectionChoice, Mode, MtuChoice, PathChoice, Peer, PeerAddress, SchemeChoice,
-    TapChoice, UnknownChoice,
+    AcceptChoice, Code, Host, InjectionChoice, Mode, MtuChoice, PathChoice, Peer, PeerAddress, PeerPath,
+    SchemeChoice, TapChoice, UnknownChoice,
 };
 
 use diagnostics::Findings;

@@ -10,9 +10,8 @@ use keyfile::KeyError;
 use maelstrom_core::{CLASSES_MAX, PeerKey};
 
 use super::draft::{Draft, PeerDraft};
-use super::keys::{
-    CONTROL_DEFAULT, ClassKeys, CodeKeys, Gateway, GatewayDraft, PEERS_MAX, PeerKeys, PeerKeysDraft, layout,
-};
+use super::keys::{CONTROL_DEFAULT, ClassKeys, CodeKeys, Gateway, GatewayDraft, PEERS_MAX, layout};
+use super::peer_keys::{PeerKeys, PeerKeysDraft};
 use super::split::Split;
 use super::values::SOCKET_PATH_BYTES_MAX;
 
@@ -94,8 +93,8 @@ impl KeyFiles<'_> {
             self.key_of(title, "next_key_file", file)
         });
         let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
-        let PeerKeysDraft { name, address, carrier, path, mode, route, .. } = peer;
-        PeerDraft { name, address, networks, key, next_key, carrier, path, mode, route }
+        let PeerKeysDraft { name, address, carrier, path, mode, route, paths, r#use: path_use, .. } = peer;
+        PeerDraft { name, address, networks, key, next_key, carrier, path, mode, route, paths, path_use }
     }
 
     /// The key in the file that the setting `name` names.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use maelstrom_core::congestion::OnCongestion;
 use maelstrom_core::controller::Targets;
-use maelstrom_core::{PeerKey, RepairDscp, Requests, Schedule, Scheme, Whereabouts};
+use maelstrom_core::{PathUse, PeerKey, RepairDscp, Requests, Schedule, Scheme, Whereabouts};
 
 /// How source packets travel between the sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +208,17 @@ impl fmt::Display for PeerAddress {
     }
 }
 
+/// A further path to a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerPath {
+    /// Address of the peer on this path.
+    pub address: SocketAddr,
+    /// Address and port of this gateway on this path; `None` for `listen`.
+    pub local: Option<SocketAddr>,
+    /// Interface by which its datagrams leave; `None` if routes decide.
+    pub interface: Option<String>,
+}
+
 /// A far gateway and the site behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peer {
@@ -234,6 +245,10 @@ pub struct Peer {
     pub mode: Mode,
     /// Whether the gateway sets the routes to its networks, in tunnel mode.
     pub route: bool,
+    /// Further paths to it.
+    pub paths: Vec<PeerPath>,
+    /// How the paths share the datagrams.
+    pub path_use: PathUse,
 }
 
 impl Peer {

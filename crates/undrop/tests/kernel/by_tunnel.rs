@@ -98,7 +98,7 @@ fn packets_of_both_families_and_of_tcp_cross_a_lossy_path_in_a_tunnel() {
     assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
     let report = stream_to(&sites, sites.b.host_v6(0), 500.0, 1_300);
     assert_eq!((report.missing(), report.duplicates, report.altered), (0, 0, 0), "{}", pair.logs());
-    let datagrams = |peer: &PeerStatus| peer.egress.tunnel.expect("it is a tunnel").datagrams;
+    let datagrams = |peer: &PeerStatus| peer.egress.tunnel.as_ref().expect("it is a tunnel").datagrams;
     assert!(datagrams(&peer(&pair, 0)) > 0);
     pair.stop().unwrap();
 }

@@ -30,6 +30,7 @@ mod requests;
 #[path = "../common/schema.rs"]
 mod schema;
 mod secrets;
+mod several_paths;
 mod split;
 mod stalls;
 mod supervision;

@@ -322,7 +322,7 @@ impl World {
     fn repair(&mut self, last: u64, sent_us: u64) {
         let now_us = self.far_us();
         let congestion = self.congestion.as_mut().unwrap();
-        congestion.on_datagram(now_us, SendTime::at(sent_us));
+        congestion.on_datagram(now_us, 0, SendTime::at(sent_us));
         congestion.on_repair(Seq(last));
         while self.first <= last {
             let packet = self.packets.pop_front().unwrap();

@@ -9,10 +9,12 @@ use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
     Announcement, BodyKind, Bundle, Echo, HELLO_HEADER, Half, Hello, KeyPart, LossReport, NAMES_APART_MAX,
-    Outer, PacketsView, RecipeView, Report, Request, SEALED_HEADER, SendTime, TAG, TERMS_MAX, WINDOW_MAX,
-    write_hello_header,
+    Outer, PacketsView, Probe, RecipeView, Report, Request, SEALED_HEADER, SendTime, TAG, TERMS_MAX,
+    WINDOW_MAX, write_hello_header,
 };
-use maelstrom_core::{Config, EgressCounts, Gateway, Outbox, PeerConfig, PeerKey, Schedule, Seq, Token};
+use maelstrom_core::{
+    Config, EgressCounts, Gateway, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, Schedule, Seq, Token,
+};
 
 /// Runs every reader of network input on the same bytes.
 pub fn wire(data: &[u8]) {
@@ -31,6 +33,11 @@ pub fn wire(data: &[u8]) {
         let mut again = Bundle::default();
         packets.for_each(|(position, packet)| again.push(packet, 0, position));
         assert_eq!(again.body(), data);
+    }
+    if let Ok(probe) = Probe::read(data) {
+        let mut again = [0; Probe::LEN];
+        probe.write(&mut again);
+        assert_eq!((Probe::read(&again), &again[6..]), (Ok(probe), &data[6..]));
     }
     if let Ok(announcement) = Announcement::read(data) {
         let mut again = [0; Announcement::LEN];
@@ -137,6 +144,9 @@ impl Liar {
                 next_key: None,
                 trusts_path: false,
                 is_tunnel,
+                // All that it says comes by the first.
+                paths: if is_tunnel { vec![PathConfig { door: 1, address: LIAR }] } else { Vec::new() },
+                path_use: PathUse::Spread,
             }],
         };
         let mut gateway = Gateway::new(config, [1; 32]).expect("a valid configuration");

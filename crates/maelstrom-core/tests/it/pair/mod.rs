@@ -10,10 +10,14 @@ use maelstrom_core::controller::Targets;
 use maelstrom_core::counters::Uninjected;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::share::Share;
-use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus, Schedule};
+use maelstrom_core::{
+    Config, Gateway, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, PeerStatus, Schedule, Source,
+};
 
 pub const A: usize = 0;
 pub const B: usize = 1;
+/// Maximum number of paths between the two.
+const PATHS: usize = 2;
 
 pub fn address(side: usize) -> SocketAddr {
     SocketAddr::from(([10, 81, 9, side as u8 + 1], 4700))
@@ -41,6 +45,8 @@ pub fn config(side: usize) -> Config {
             next_key: None,
             trusts_path: false,
             is_tunnel: false,
+            paths: Vec::new(),
+            path_use: Default::default(),
         }],
     }
 }
@@ -57,6 +63,19 @@ pub fn trusting(side: usize) -> Config {
 pub fn tunnel(side: usize) -> Config {
     let config = Config { schedule: Schedule::Auto, ..config(side) };
     let peer = PeerConfig { is_tunnel: true, ..config.peers[0].clone() };
+    Config { peers: vec![peer], ..config }
+}
+
+/// Address of a side on one of several paths.
+pub fn address_on(path: usize, side: usize) -> SocketAddr {
+    SocketAddr::from(([10, 81, 9 - path as u8, side as u8 + 1], 4700))
+}
+
+/// A gateway whose packets travel in datagrams, with a second path.
+pub fn two_paths(side: usize, path_use: PathUse) -> Config {
+    let config = tunnel(side);
+    let paths = vec![PathConfig { door: 1, address: address_on(1, 1 - side) }];
+    let peer = PeerConfig { paths, path_use, ..config.peers[0].clone() };
     Config { peers: vec![peer], ..config }
 }
 
@@ -114,8 +133,8 @@ struct Flight {
     due_us: u64,
     to: usize,
     bytes: Vec<u8>,
-    /// Whether it belongs to the repair channel; else it is a packet of a host.
-    is_datagram: bool,
+    /// Path of a datagram of the repair channel; `None` for a packet of a host.
+    path: Option<usize>,
 }
 
 /// A queue that drops what does not fit.
@@ -161,7 +180,11 @@ pub struct Pair {
     /// One-way delay of the link.
     pub delay_us: u64,
     /// Time at which the link delivers what was sent last to each side.
-    last_us: [u64; 2],
+    last_us: [[u64; PATHS]; 2],
+    /// One-way delay of each path beyond that of the link.
+    pub path_us: [u64; PATHS],
+    /// Whether a datagram is lost, by its path and the side that sends it.
+    pub lose_on: Box<dyn FnMut(usize, usize) -> bool>,
     /// Queue in front of the link to B.
     pub queue: Option<LinkQueue>,
     /// Delay beside that of the link.
@@ -174,6 +197,8 @@ pub struct Pair {
     pub sent_datagrams: Option<Vec<Vec<u8>>>,
     /// Longest datagram that the link carries, without its IP and UDP headers.
     pub datagram_max: usize,
+    /// Path that returns each datagram to its sender.
+    pub reflecting: Option<usize>,
     /// Whether the next datagram is lost.
     pub lose_datagram: Box<dyn FnMut() -> bool>,
     /// Change of each datagram, with the side that sends it.
@@ -203,13 +228,16 @@ impl Pair {
             out,
             wire: VecDeque::new(),
             delay_us: 0,
-            last_us: [0; 2],
+            last_us: [[0; PATHS]; 2],
+            path_us: [0; PATHS],
+            lose_on: Box::new(|_, _| false),
             queue: None,
             extra_us: Box::new(|_, _| 0),
             sent: HashSet::new(),
             recovered: Default::default(),
             sent_datagrams: None,
             datagram_max: usize::MAX,
+            reflecting: None,
             lose_datagram: Box::new(|| false),
             alter: Box::new(|_, _| {}),
             frozen: [false; 2],
@@ -276,7 +304,7 @@ impl Pair {
             let mut routed = packet.to_vec();
             let fields = Packet::new_checked(&routed).unwrap().mutable_fields();
             restore(&mut routed, MutableFields { ttl: fields.ttl - 1, ..fields });
-            self.launch(1 - from, routed, false);
+            self.launch(1 - from, routed, None);
         }
         self.exchange();
     }
@@ -317,21 +345,23 @@ impl Pair {
 
     /// Sends bytes over the link to `to` that are no packet of the far gateway.
     pub fn fly(&mut self, to: usize, packet: Vec<u8>) {
-        self.launch(to, packet, false);
+        self.launch(to, packet, None);
         self.exchange();
     }
 
-    fn launch(&mut self, to: usize, bytes: Vec<u8>, is_datagram: bool) {
+    fn launch(&mut self, to: usize, bytes: Vec<u8>, path: Option<usize>) {
+        let is_datagram = path.is_some();
         let mut leaves_us = self.now_us;
         if let Some(queue) = self.queue.as_mut().filter(|_| to == B) {
             let Some(at_us) = queue.offer(self.now_us, &bytes, is_datagram) else { return };
             leaves_us = at_us;
         }
         // The link itself keeps the order, also while its delay falls.
-        self.last_us[to] = self.last_us[to].max(leaves_us + self.delay_us);
-        let due_us = self.last_us[to] + (self.extra_us)(&bytes, is_datagram);
+        let last_us = &mut self.last_us[to][path.unwrap_or(0)];
+        *last_us = (*last_us).max(leaves_us + self.delay_us + self.path_us[path.unwrap_or(0)]);
+        let due_us = *last_us + (self.extra_us)(&bytes, is_datagram);
         let at = self.wire.partition_point(|flight| flight.due_us <= due_us);
-        self.wire.insert(at, Flight { due_us, to, bytes, is_datagram });
+        self.wire.insert(at, Flight { due_us, to, bytes, path });
     }
 
     /// Delivers all traffic that is due.
@@ -339,17 +369,23 @@ impl Pair {
         for _ in 0..10_000 {
             for side in 0..2 {
                 let datagrams = &self.out[side].datagrams;
-                let sent: Vec<_> = datagrams.iter().map(|(_, datagram)| datagram.to_vec()).collect();
+                let copies = datagrams.iter().flat_map(|(envelope, datagram)| {
+                    envelope.paths.iter().map(move |path| (path, datagram.to_vec()))
+                });
+                let sent: Vec<_> = copies.collect();
                 self.dscps[side].extend(datagrams.iter().map(|(envelope, _)| envelope.dscp));
                 self.out[side].datagrams.clear();
                 if let Some(kept) = &mut self.sent_datagrams {
-                    kept.extend(sent.iter().cloned());
+                    kept.extend(sent.iter().map(|(_, datagram)| datagram.clone()));
                 }
-                for mut datagram in sent {
+                for (path, mut datagram) in sent {
                     (self.alter)(side, &mut datagram);
                     let fits = datagram.len() <= self.datagram_max;
-                    if !(self.lose_datagram)() && !self.mute[side] && fits {
-                        self.launch(1 - side, datagram, true);
+                    let is_lost = (self.lose_datagram)() | (self.lose_on)(path, side);
+                    if self.reflecting == Some(path) {
+                        self.launch(side, datagram, Some(path));
+                    } else if !is_lost && !self.mute[side] && fits {
+                        self.launch(1 - side, datagram, Some(path));
                     }
                 }
                 for (origin, packet) in self.out[side].recovered.iter() {
@@ -364,8 +400,8 @@ impl Pair {
             if self.frozen[flight.to] {
                 continue;
             }
-            if flight.is_datagram {
-                self.inject(flight.to, &flight.bytes);
+            if let Some(path) = flight.path {
+                self.inject_by(path, flight.to, &flight.bytes);
             } else if self.captures[flight.to].shows(&Packet::new_checked(&flight.bytes).unwrap()) {
                 self.gateways[flight.to].handle_incoming(
                     self.now_us,
@@ -379,7 +415,13 @@ impl Pair {
 
     /// Delivers a datagram at `to`, from the other gateway's address.
     pub fn inject(&mut self, to: usize, datagram: &[u8]) {
-        let mut datagram = datagram.to_vec();
-        self.gateways[to].handle_datagram(self.now_us, address(1 - to), &mut datagram, &mut self.out[to]);
+        self.inject_by(0, to, datagram);
+    }
+
+    /// Delivers a datagram at `to`, from the other gateway's address on a path.
+    pub fn inject_by(&mut self, path: usize, to: usize, datagram: &[u8]) {
+        let (mut datagram, from) =
+            (datagram.to_vec(), Source { door: path, address: address_on(path, 1 - to) });
+        self.gateways[to].handle_datagram_by(self.now_us, from, &mut datagram, &mut self.out[to]);
     }
 }

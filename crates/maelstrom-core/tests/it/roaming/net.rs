@@ -40,6 +40,8 @@ pub(super) fn hub(spokes: usize) -> Config {
         next_key: None,
         trusts_path: true,
         is_tunnel: false,
+        paths: Vec::new(),
+        path_use: Default::default(),
     };
     Config { listen: hub_at(), peers: (1..=spokes).map(peer).collect(), ..trusting(A) }
 }

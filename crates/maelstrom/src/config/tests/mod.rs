@@ -12,6 +12,7 @@ use maelstrom_core::Whereabouts;
 use super::*;
 
 mod codes;
+mod paths;
 mod split;
 mod table;
 

@@ -39,7 +39,9 @@ fn an_absent_key_has_the_default_that_the_table_states() {
                 "key_file" => long += "key_file='k'\n",
                 // Their defaults come from elsewhere.
                 "lan_mtu" | "wan_mtu" | "name" | "local_networks" | "late_ms" | "overhead_max"
-                | "max_repair_rate" | "loss_record" | "metrics" | "next_key_file" | "carrier" => {}
+                | "max_repair_rate" | "loss_record" | "metrics" | "next_key_file" | "carrier" | "paths" => {}
+                // Of one path there is none.
+                "use" => {}
                 "mode" if section == "peer" => {}
                 // The key belongs to another scheme than the default.
                 _ if !key.fits("auto") => {}

@@ -1,5 +1,6 @@
 //! `undrop gateway status`: the counters of the running gateway.
 
+mod paths;
 mod split;
 mod table;
 mod watched;

@@ -12,7 +12,7 @@ use maelstrom::status::reasons::{
     Withheld,
 };
 
-use super::{split, watched};
+use super::{paths, split, watched};
 
 pub(super) fn render(status: &Status) -> String {
     let gateway = &status.gateway;
@@ -149,6 +149,7 @@ fn sent(text: &mut String, egress: &EgressStatus) {
             bytes(tunnel.bytes)
         );
         row(text, "tunnel", &carried);
+        paths::rows(text, tunnel);
     }
 }
 

@@ -1,0 +1,151 @@
+//! Datagrams that arrive on the repair channel: whose they are, and by which path they came.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::Gateway;
+use crate::config::Source;
+use crate::counters::Rejected;
+use crate::outbox::Outbox;
+use crate::wire::{KeyPart, Outer, SealedHeader};
+
+/// Minimum interval between attempts to find out which peer a Hello from an unknown address is of.
+const STRAY_US: u64 = 100_000;
+
+impl Gateway {
+    /// Takes a datagram that arrived at `listen`, and decrypts it in place.
+    pub fn handle_datagram(&mut self, now_us: u64, from: SocketAddr, datagram: &mut [u8], out: &mut Outbox) {
+        self.handle_datagram_by(now_us, Source { door: 0, address: from }, datagram, out);
+    }
+
+    /// Takes a datagram that arrived on any socket of the repair channel, and decrypts it in place.
+    pub fn handle_datagram_by(&mut self, now_us: u64, from: Source, datagram: &mut [u8], out: &mut Outbox) {
+        let before = out.recovered.len();
+        if let Err(reason) = self.receive(now_us, from, datagram, out) {
+            self.rejected.add(reason);
+        }
+        self.count_recovered(before, out);
+    }
+
+    fn receive(
+        &mut self,
+        now_us: u64,
+        from: Source,
+        datagram: &mut [u8],
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        let outer = Outer::read(datagram).inspect_err(|&reason| {
+            let peer = self.peers.iter_mut().find(|peer| peer.config.path_of(from).is_some());
+            if let Some(peer) = peer.filter(|_| reason == Rejected::OtherVersion) {
+                peer.on_other_version(now_us);
+            }
+        })?;
+        match outer {
+            Outer::Sealed(header) => {
+                let index = self.peers.iter().position(|peer| peer.has_epoch(header.epoch));
+                let index = index.ok_or(Rejected::UnknownEpoch)?;
+                self.receive_sealed(now_us, index, from, &header, datagram, out)
+            }
+            Outer::Hello(part) => self.receive_hello(now_us, from, part, datagram, out),
+        }
+    }
+
+    fn receive_sealed(
+        &mut self,
+        now_us: u64,
+        index: usize,
+        from: Source,
+        header: &SealedHeader,
+        datagram: &mut [u8],
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        let path = match self.peers[index].config.path_of(from) {
+            None if from.door > 0 => return Err(Rejected::UnknownSender),
+            path => path.unwrap_or(0),
+        };
+        let place = if path == 0 { self.place_of(index, from.address) } else { None };
+        let peer = &mut self.peers[index];
+        let len = datagram.len();
+        let result = peer.handle_sealed(now_us, path, place, header, datagram, out);
+        if result == Err(Rejected::Replayed) && peer.paths.are_several() {
+            peer.on_copy(path, len);
+            return Ok(());
+        }
+        self.follow(index);
+        result
+    }
+
+    fn receive_hello(
+        &mut self,
+        now_us: u64,
+        from: Source,
+        part: KeyPart,
+        datagram: &mut [u8],
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        let known = self.peers.iter().position(|peer| peer.config.path_of(from).is_some());
+        let roamers = self.peers.iter().filter(|peer| peer.config.may_move()).count();
+        let is_of = |index: &usize| roamers == 0 || self.peers[*index].opens(datagram);
+        let index = match known.filter(is_of) {
+            Some(index) => Some(index),
+            // A NAT may have given the address of one peer to another.
+            None if roamers > 0 && !self.attempts.take(now_us, roamers) => return Err(Rejected::Unopened),
+            None => self.peers.iter().position(|peer| peer.config.may_move() && peer.opens(datagram)),
+        };
+        let Some(index) = index.or(known) else {
+            self.find_sender(now_us, from.address, datagram);
+            return Err(Rejected::UnknownSender);
+        };
+        let place = if from.door == 0 { self.place_of(index, from.address) } else { None };
+        let (peer, entropy) = (&mut self.peers[index], &mut |bytes: &mut [u8]| self.entropy.fill(bytes));
+        if peer.config.path_of(from).is_some() {
+            return match peer.handle_hello(now_us, part, datagram, entropy, out) {
+                // A Hello takes all paths.
+                Err(Rejected::Replayed) if peer.paths.are_several() => Ok(()),
+                result => result,
+            };
+        }
+        let Some(from) = place else {
+            peer.on_unusable_address(now_us, from.address);
+            return Err(Rejected::UnknownSender);
+        };
+        let result = peer.handle_hello_elsewhere(now_us, from, part, datagram, entropy, out);
+        self.follow(index);
+        result
+    }
+
+    /// Finds the peer with a stated address whose Hello comes from another one, for the operator. Strangers
+    /// cannot make us do much work.
+    #[cold]
+    fn find_sender(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8]) {
+        if now_us >= self.next_stray_us {
+            self.next_stray_us = now_us + STRAY_US;
+            let mut stated = self.peers.iter_mut().filter(|peer| !peer.config.may_move());
+            let _ = stated.any(|peer| peer.handle_stray_hello(now_us, from, datagram));
+        }
+    }
+
+    /// Returns the source of a datagram if its peer may be there: not where the address of the peer is
+    /// stated, not at this gateway itself, and not inside a protected network, because repairs to the peer
+    /// would get repairs.
+    fn place_of(&self, peer: usize, from: SocketAddr) -> Option<SocketAddr> {
+        let config = &self.peers[peer].config;
+        if !config.may_move() {
+            return None;
+        }
+        let ip = from.ip().to_canonical();
+        let at = if ip == from.ip() { from } else { SocketAddr::new(ip, from.port()) };
+        let is_host = !ip.is_unspecified() && !ip.is_multicast() && ip != Ipv4Addr::BROADCAST;
+        let is_free = at != self.config.listen && self.sites.find(ip).is_none();
+        let fits = at.is_ipv6() == self.config.listen.is_ipv6() && at.port() != 0;
+        (config.is_at(at) || is_host && is_free && fits).then_some(at)
+    }
+
+    /// Takes over the address that a peer has shown.
+    fn follow(&mut self, peer: usize) {
+        let address = self.peers[peer].config.address;
+        if self.config.peers[peer].address != address {
+            self.config.peers[peer].address = address;
+            self.moves += 1;
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Several paths between two gateways: which of them live, and which datagrams take which.
+//!
+//! Each end asks on each path several times a second ([`Probe`]), and the other end answers at once on the
+//! same path. A path lives while questions are answered ([`state`]). Probes also tell how many datagrams were
+//! sent, so that each end knows the losses of each path. With a single path nothing of this takes place.
+
+mod early;
+mod set;
+mod state;
+
+pub(crate) use early::Early;
+pub use set::{Load, PATHS_MAX, PathConfig, PathSet, PathUse};
+pub use state::{PathLoss, PathStatus, Traffic};
+
+use crate::ledger::TICK_US;
+use crate::wire::{Probe, SendTime};
+use state::PathState;
+
+/// Ticks in a second.
+const TICKS: f64 = 1e6 / TICK_US as f64;
+/// Longest time for which a repair waits for packets on a slower path.
+const LEAD_MAX_US: i64 = 500_000;
+/// Time by which a packet may be later than others of late.
+const MARGIN_US: i64 = 2_000;
+/// Divisor by which the longest delay of a path comes down with each datagram.
+const FADE: i64 = 256;
+
+/// The paths to one peer.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    used: PathUse,
+    states: Vec<PathState>,
+    /// Paths that live; of none, those that answer; of none, all.
+    usable: PathSet,
+    /// The path by which packets came last.
+    carrier: usize,
+    /// Difference of the clocks at the first datagram. Delays are measured from it.
+    reference_us: Option<u64>,
+}
+
+impl Paths {
+    /// `further`: number of paths beside the first.
+    pub(crate) fn new(used: PathUse, further: usize) -> Self {
+        let states = vec![PathState::default(); 1 + further];
+        let usable = PathSet::all(states.len());
+        Self { used, states, usable, carrier: 0, reference_us: None }
+    }
+
+    /// Begins a session.
+    pub(crate) fn restart(&mut self) {
+        self.states.iter_mut().for_each(PathState::restart);
+        self.reference_us = None;
+        self.usable = PathSet::all(self.states.len());
+    }
+
+    /// Whether there is more than one.
+    pub(crate) fn are_several(&self) -> bool {
+        self.states.len() > 1
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> PathSet {
+        PathSet::all(self.states.len())
+    }
+
+    /// The paths that a datagram takes at present. While no path is known to work, it takes all of them.
+    pub(crate) fn route(&self, load: Load) -> PathSet {
+        let is_known = self.states.iter().any(PathState::answers);
+        match (self.used, load) {
+            _ if !self.are_several() || !is_known => self.usable,
+            (PathUse::Duplicate, _) | (_, Load::Control) => self.usable,
+            (PathUse::Failover, _) | (PathUse::Spread, Load::Packets) => self.usable.single(0),
+            (PathUse::Spread, Load::Repair) => self.usable.single(1),
+        }
+    }
+
+    /// Counts a sealed datagram of `bytes` bytes on the link, and returns the paths that it takes.
+    pub(crate) fn on_sent(&mut self, load: Load, bytes: usize) -> PathSet {
+        let route = self.route(load);
+        self.count_sent(route, load, bytes);
+        route
+    }
+
+    fn count_sent(&mut self, route: PathSet, load: Load, bytes: usize) {
+        route.iter().for_each(|path| self.states[path].on_sent(load, bytes));
+    }
+
+    /// Notes a sealed datagram that arrived by a path; returns how long a repair may wait for packets of the
+    /// path by which packets come, in microseconds.
+    pub(crate) fn on_received(
+        &mut self,
+        now_us: u64,
+        path: usize,
+        load: Load,
+        sent: SendTime,
+        bytes: usize,
+    ) -> u64 {
+        self.states[path].on_received(load, bytes);
+        if !self.are_several() {
+            return 0;
+        }
+        if load == Load::Packets {
+            self.carrier = path;
+        }
+        let reference_us = *self.reference_us.get_or_insert(sent.until_us(now_us));
+        let delay_us = SendTime::difference_us(sent.until_us(now_us), reference_us);
+        let longest_us = &mut self.states[path].delay_us;
+        *longest_us = Some(
+            longest_us
+                .map_or(delay_us, |longest_us| delay_us.max(longest_us - (longest_us - delay_us) / FADE)),
+        );
+        let of_packets_us = self.states[self.carrier].delay_us.filter(|_| path != self.carrier);
+        let lead_us = of_packets_us.map_or(0, |us| us - delay_us);
+        if lead_us > 0 { (lead_us + MARGIN_US).min(LEAD_MAX_US) as u64 } else { 0 }
+    }
+
+    /// Notes a datagram that has arrived before, by another path. Nothing shows that it is authentic.
+    pub(crate) fn on_copy(&mut self, path: usize, bytes: usize) {
+        self.states[path].on_copy(bytes);
+    }
+
+    /// Returns the question that is due, with its path. There may be another one at once.
+    pub(crate) fn poll_question(&mut self, now_us: u64, bytes: usize) -> Option<(PathSet, Probe)> {
+        let path = self.states.iter().position(|state| now_us >= state.next_ask_us())?;
+        self.states[path].on_ask(now_us);
+        Some((PathSet::one(path), self.probe(path, path as u8, None, bytes)))
+    }
+
+    /// Composes a probe on a path, and counts its datagram.
+    fn probe(&mut self, path: usize, number: u8, echo: Option<SendTime>, bytes: usize) -> Probe {
+        let (sent, expected, lost) = self.states[path].counts();
+        self.count_sent(PathSet::one(path), Load::Control, bytes);
+        Probe { path: number, echo, sent, expected, lost }
+    }
+
+    /// Takes a probe that arrived by a path and was sent at `sent`; returns the answer to a question. Before
+    /// it, [`Paths::on_received`] has counted its datagram, of `bytes` bytes as the answer.
+    pub(crate) fn on_probe(
+        &mut self,
+        now_us: u64,
+        path: usize,
+        sent: SendTime,
+        probe: &Probe,
+        bytes: usize,
+    ) -> Option<(PathSet, Probe)> {
+        // Its own datagram is not among those that it counts.
+        self.states[path].on_peer_sent(probe.sent.saturating_add(1));
+        self.states[path].on_peer_counts(probe.expected, probe.lost);
+        match probe.echo {
+            None => Some((PathSet::one(path), self.probe(path, probe.path, Some(sent), bytes))),
+            // Something on the way may have led the question or the answer to another path.
+            Some(asked) if usize::from(probe.path) == path => {
+                self.states[path].on_answer(now_us, asked.until_us(now_us));
+                self.check(now_us);
+                None
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Decides which paths live.
+    pub(crate) fn check(&mut self, now_us: u64) {
+        if !self.are_several() {
+            return;
+        }
+        self.states.iter_mut().for_each(|state| state.check(now_us));
+        let those = |is_so: fn(&PathState) -> bool| {
+            let paths = self.states.iter().enumerate().filter(|(_, state)| is_so(state));
+            paths.fold(PathSet::NONE, |set, (path, _)| set.with(path))
+        };
+        let sets = [those(PathState::is_alive), those(PathState::answers), self.all()];
+        self.usable = sets.into_iter().find(|set| !set.is_empty()).unwrap_or_default();
+    }
+
+    /// Time at which a question is due, or a path is found to live or to be dead.
+    pub(crate) fn next_due_us(&self) -> Option<u64> {
+        let due = |state: &PathState| state.next_check_us().into_iter().fold(state.next_ask_us(), u64::min);
+        self.states.iter().map(due).min().filter(|_| self.are_several())
+    }
+
+    /// Notes that this gateway stood still.
+    pub(crate) fn on_stall(&mut self, now_us: u64) {
+        self.states.iter_mut().for_each(|state| state.on_stall(now_us));
+    }
+
+    /// Must be called each tick.
+    pub(crate) fn on_tick(&mut self) {
+        self.states.iter_mut().for_each(PathState::on_tick);
+    }
+
+    /// The state of each path, if there are several.
+    pub(crate) fn status(&self) -> Vec<PathStatus> {
+        let packets = self.route(Load::Packets);
+        let status = |(path, state): (usize, &PathState)| PathStatus {
+            is_used: packets.contains(path),
+            ..state.status(TICKS)
+        };
+        if self.are_several() { self.states.iter().enumerate().map(status).collect() } else { Vec::new() }
+    }
+}

@@ -1,0 +1,216 @@
+//! Several paths between two gateways.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use crate::pair::{A, B, Pair, coin, payload, two_paths, udp};
+use maelstrom_core::counters::Rejected;
+use maelstrom_core::wire::{Outer, SEALED_HEADER};
+use maelstrom_core::{Class, Config, Match, PathStatus, PathUse, Protect, Requests};
+
+const MS: u64 = 1_000;
+
+/// Sends packets one by one, a millisecond apart; returns them, and the longest time without an arrival at
+/// the other side, in milliseconds.
+fn send(pair: &mut Pair, from: usize, numbers: std::ops::Range<u32>) -> (Vec<Vec<u8>>, u64) {
+    let packets: Vec<_> = numbers.map(|n| udp(from, n as u16, &payload(n))).collect();
+    let (mut count, mut silence_ms, mut longest_ms) = (pair.recovered[1 - from].len(), 0, 0);
+    for packet in &packets {
+        pair.send_by_tunnel(from, std::slice::from_ref(packet));
+        pair.advance(MS);
+        let arrived = pair.recovered[1 - from].len();
+        silence_ms = if arrived > count { 0 } else { silence_ms + 1 };
+        (count, longest_ms) = (arrived, silence_ms.max(longest_ms));
+    }
+    (packets, longest_ms)
+}
+
+fn paths(pair: &Pair, side: usize) -> Vec<PathStatus> {
+    pair.status(side, |peer| peer.paths.clone())
+}
+
+fn alive(pair: &Pair, side: usize) -> Vec<bool> {
+    paths(pair, side).iter().map(|path| path.is_alive).collect()
+}
+
+/// Asserts that no packet has arrived twice at B; returns how many of those sent have not.
+fn missing(pair: &Pair, sent: &[Vec<u8>]) -> usize {
+    let arrived: HashSet<_> = pair.recovered[B].iter().collect();
+    assert_eq!(arrived.len(), pair.recovered[B].len(), "nothing arrives twice");
+    sent.iter().filter(|packet| !arrived.contains(packet)).count()
+}
+
+/// Two gateways with two paths of 10 and 40 ms, of which the first carries nothing while the cell is set.
+fn two(path_use: PathUse) -> (Pair, Rc<Cell<bool>>) {
+    let mut pair = Pair::new([A, B].map(|side| two_paths(side, path_use)));
+    pair.path_us = [10 * MS, 40 * MS];
+    let is_dead = Rc::new(Cell::new(false));
+    let cell = Rc::clone(&is_dead);
+    pair.lose_on = Box::new(move |path, _| path == 0 && cell.get());
+    pair.run_until_up();
+    pair.advance(500 * MS);
+    assert_eq!([A, B].map(|side| alive(&pair, side)), [[true; 2]; 2]);
+    (pair, is_dead)
+}
+
+#[test]
+fn packets_take_the_next_path_within_a_second_and_return_to_the_first() {
+    let (mut pair, is_dead) = two(PathUse::Failover);
+    let (mut sent, _) = send(&mut pair, A, 0..2_000);
+    assert_eq!(paths(&pair, A).iter().map(|path| path.sent.packets).collect::<Vec<_>>(), [2_000, 0]);
+    is_dead.set(true);
+    let (during, silence_ms) = send(&mut pair, A, 2_000..7_000);
+    assert_eq!([A, B].map(|side| alive(&pair, side)), [[false, true]; 2]);
+    assert!((300..800).contains(&silence_ms), "{silence_ms} ms");
+    is_dead.set(false);
+    let (after, gap_ms) = send(&mut pair, A, 7_000..10_000);
+    pair.advance(1_000 * MS);
+    assert!(gap_ms < 40, "the return costs no packet: {gap_ms} ms");
+    assert_eq!([A, B].map(|side| alive(&pair, side)), [[true; 2]; 2]);
+    let first = paths(&pair, A)[0];
+    assert!(first.is_used && first.deaths == 1 && first.sent.packets > 3_500, "{first:?}");
+    sent.extend(during);
+    sent.extend(after);
+    // Those of the time until the death was known.
+    assert!((300..800).contains(&missing(&pair, &sent)), "{}", missing(&pair, &sent));
+    assert_eq!([A, B].map(|side| pair.status(side, |peer| (peer.is_up, peer.sessions))), [(true, 1); 2]);
+}
+
+#[test]
+fn duplicates_lose_nothing_when_a_path_dies_and_deliver_nothing_twice() {
+    let matches = Match { length: Some(0..=400), ..Match::default() };
+    let class = Class { name: "small".to_owned(), matches, protect: Protect::Off, late_us: None };
+    let (mut pair, is_dead) = two(PathUse::Duplicate);
+    for side in [A, B] {
+        let config = Config { classes: vec![class.clone()], ..two_paths(side, PathUse::Duplicate) };
+        pair.gateways[side].reconfigure(config).unwrap();
+    }
+    let (mut sent, _) = send(&mut pair, A, 0..2_000);
+    is_dead.set(true);
+    let (during, silence_ms) = send(&mut pair, A, 2_000..7_000);
+    is_dead.set(false);
+    let (after, _) = send(&mut pair, A, 7_000..10_000);
+    pair.advance(1_000 * MS);
+    // The other path takes 30 ms longer.
+    assert!(silence_ms <= 31, "{silence_ms} ms");
+    sent.extend(during);
+    sent.extend(after);
+    assert_eq!(missing(&pair, &sent), 0);
+    let lost = pair.status(B, |peer| peer.report.lost - peer.report.recovered);
+    assert_eq!(lost, 0);
+    let [first, second] = paths(&pair, B)[..] else { panic!() };
+    assert!(first.copies + second.copies > 4_000, "{first:?} {second:?}");
+    assert_eq!(pair.gateways[B].rejected().count(Rejected::Replayed), 0, "copies are no replays");
+}
+
+fn repaired(path_us: [u64; 2]) {
+    let mut pair = Pair::new([A, B].map(|side| two_paths(side, PathUse::Spread)));
+    pair.path_us = path_us;
+    pair.run_until_up();
+    pair.advance(500 * MS);
+    let mut lose = coin(7, 0.05);
+    pair.lose_on = Box::new(move |path, _| path == 0 && lose());
+    let (sent, _) = send(&mut pair, A, 0..10_000);
+    pair.lose_on = Box::new(|_, _| false);
+    pair.advance(2_000 * MS);
+    assert_eq!(missing(&pair, &sent), 0, "{path_us:?}");
+    let [first, second] = paths(&pair, A)[..] else { panic!() };
+    assert_eq!((first.sent.repairs, second.sent.packets), (0, 0));
+    assert!(first.sent.packets == 10_000 && second.sent.repairs > 500, "{first:?} {second:?}");
+    let share = first.outgoing.lost as f64 / first.outgoing.expected as f64;
+    assert!((0.03..0.07).contains(&share) && second.outgoing.lost < 10, "{first:?} {second:?}");
+    // Each end knows what the other one counts.
+    let there = paths(&pair, B)[0].incoming;
+    assert!(there.lost >= first.outgoing.lost && there.lost < first.outgoing.lost + 20, "{there:?}");
+    let rtt_us = [first, second].map(|path| path.rtt_us.unwrap());
+    assert!(rtt_us.iter().zip(path_us).all(|(rtt_us, us)| rtt_us.abs_diff(2 * us) < 100), "{rtt_us:?}");
+}
+
+#[test]
+fn repairs_on_another_path_recover_the_losses_of_that_of_the_packets() {
+    for path_us in [[20 * MS, 20 * MS], [40 * MS, 5 * MS], [5 * MS, 40 * MS]] {
+        repaired(path_us);
+    }
+}
+
+#[test]
+fn packets_on_a_slower_path_than_their_repairs_do_not_count_as_lost() {
+    let with = |side| Config { requests: Requests::All, ..two_paths(side, PathUse::Spread) };
+    let mut pair = Pair::new([A, B].map(with));
+    pair.path_us = [60 * MS, 2 * MS];
+    pair.run_until_up();
+    pair.advance(500 * MS);
+    let (sent, _) = send(&mut pair, A, 0..5_000);
+    pair.advance(1_000 * MS);
+    assert_eq!(missing(&pair, &sent), 0);
+    let (ingress, report) = pair.status(B, |peer| (*peer.ingress, peer.report));
+    assert_eq!((report.lost, ingress.late, ingress.requests.requests), (0, 0, 0), "{ingress:?}");
+    assert_eq!(ingress.recovered_packets, 0);
+}
+
+#[test]
+fn spreading_goes_on_by_the_path_that_is_left() {
+    let (mut pair, is_dead) = two(PathUse::Spread);
+    is_dead.set(true);
+    send(&mut pair, A, 0..2_000);
+    let before = paths(&pair, A)[1].sent;
+    let mut lose = coin(3, 0.01);
+    pair.lose_on = Box::new(move |path, _| path == 0 || lose());
+    let (sent, _) = send(&mut pair, A, 2_000..6_000);
+    pair.lose_on = Box::new(|path, _| path == 0);
+    pair.advance(1_000 * MS);
+    assert_eq!(missing(&pair, &sent), 0);
+    let after = paths(&pair, A)[1].sent;
+    assert!(after.packets == before.packets + 4_000 && after.repairs > before.repairs + 100, "{after:?}");
+}
+
+#[test]
+fn a_pair_whose_paths_all_fail_for_a_moment_goes_on_with_the_first_that_answers() {
+    let (mut pair, _) = two(PathUse::Failover);
+    pair.lose_on = Box::new(|_, _| true);
+    send(&mut pair, A, 0..1_500);
+    assert_eq!(alive(&pair, A), [false; 2]);
+    pair.lose_on = Box::new(|_, _| false);
+    let (sent, silence_ms) = send(&mut pair, A, 1_500..3_000);
+    pair.advance(1_000 * MS);
+    assert!(silence_ms < 300 && missing(&pair, &sent) < 300, "{silence_ms} ms");
+    assert_eq!(pair.status(A, |peer| peer.sessions), 1);
+}
+
+#[test]
+fn a_path_that_returns_datagrams_to_their_sender_does_not_live() {
+    let mut pair = Pair::new([A, B].map(|side| two_paths(side, PathUse::Failover)));
+    pair.reflecting = Some(1);
+    pair.run_until_up();
+    let (sent, _) = send(&mut pair, A, 0..2_000);
+    pair.advance(100 * MS);
+    assert_eq!([A, B].map(|side| alive(&pair, side)), [[true, false]; 2]);
+    assert_eq!(missing(&pair, &sent), 0);
+    assert!(pair.gateways[A].rejected().count(Rejected::UnknownEpoch) > 10);
+    assert_eq!(paths(&pair, A)[1].received.datagrams, 0);
+}
+
+#[test]
+fn a_forged_probe_changes_nothing() {
+    let (mut pair, is_dead) = two(PathUse::Failover);
+    is_dead.set(true);
+    pair.sent_datagrams = Some(Vec::new());
+    send(&mut pair, A, 0..2_000);
+    assert_eq!(alive(&pair, A), [false, true]);
+    let sent = pair.sent_datagrams.take().unwrap();
+    let is_probe_of = |datagram: &Vec<u8>| {
+        datagram.len() == SEALED_HEADER + 30 + 16 && matches!(Outer::read(datagram), Ok(Outer::Sealed(_)))
+    };
+    let probes: Vec<_> = sent.into_iter().filter(is_probe_of).collect();
+    assert!(probes.len() > 20);
+    let before = pair.gateways[A].rejected().count(Rejected::Forged);
+    for mut probe in probes {
+        // With a number that has not been seen.
+        probe[SEALED_HEADER - 4..SEALED_HEADER].copy_from_slice(&1_000_000_u32.to_be_bytes());
+        pair.inject_by(0, A, &probe);
+    }
+    assert!(pair.gateways[A].rejected().count(Rejected::Forged) > before + 5);
+    pair.advance(100 * MS);
+    assert_eq!(alive(&pair, A), [false, true]);
+}

@@ -1,0 +1,184 @@
+//! The sockets of the repair channel: that of `listen`, and one for each local end of further paths.
+//!
+//! The end of a further path may be missing: an uplink that is being dialled has neither interface nor
+//! address. The gateway then goes on without that path, and tries again.
+
+use std::net::{IpAddr, SocketAddr};
+
+use maelstrom_core::outbox::{Envelope, Queue};
+use maelstrom_core::{PeerConfig, Source};
+use netio::interface::Interface;
+use netio::udp::{self, RepairSocket};
+use tracing::{debug, info, warn};
+
+use crate::config::{GatewayConfig, PeerPath};
+use crate::passive::Passive;
+
+/// Interval between checks whether the interfaces of further paths are the same.
+const CHECK_US: u64 = 1_000_000;
+
+/// Local end of further paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DoorAt {
+    local: SocketAddr,
+    interface: Option<String>,
+}
+
+impl DoorAt {
+    /// The end of a path; `None` if it is `listen`.
+    fn of(path: &PeerPath, listen: SocketAddr) -> Option<Self> {
+        let at = Self { local: path.local.unwrap_or(listen), interface: path.interface.clone() };
+        (at.local != listen || at.interface.is_some()).then_some(at)
+    }
+
+    /// Number of its interface, which another one of the same name does not have.
+    fn index(&self) -> Option<u32> {
+        Interface::index_of(self.interface.as_deref()?).ok().flatten()
+    }
+}
+
+/// The local ends of all further paths. The socket of `listen` has number 0, and the first of these 1.
+pub(crate) fn ends(config: &GatewayConfig) -> Vec<DoorAt> {
+    let listen = config.gateway.listen;
+    let mut ends = Vec::new();
+    for path in config.peers.iter().flat_map(|peer| &peer.paths) {
+        ends.extend(DoorAt::of(path, listen).filter(|at| !ends.contains(at)));
+    }
+    ends
+}
+
+/// Number of the socket of a path.
+pub(crate) fn number(config: &GatewayConfig, path: &PeerPath) -> usize {
+    let at = DoorAt::of(path, config.gateway.listen);
+    at.and_then(|at| ends(config).iter().position(|end| *end == at)).map_or(0, |index| index + 1)
+}
+
+/// A socket of further paths.
+pub(crate) struct Door {
+    pub(crate) at: DoorAt,
+    /// `None` while its address or interface is missing.
+    pub(crate) socket: Option<RepairSocket>,
+    /// Number of the interface to which it is bound.
+    index: Option<u32>,
+}
+
+impl Door {
+    pub(crate) fn open(at: DoorAt) -> Self {
+        let index = at.index();
+        let by = at.interface.clone().map(|name| format!(" by {name}")).unwrap_or_default();
+        let socket = match RepairSocket::bind_to(at.local, at.interface.as_deref()) {
+            Ok(socket) => Some(socket),
+            Err(error) => {
+                warn!("cannot use the path from {}{by} yet: {error}", at.local);
+                None
+            }
+        };
+        Self { at, socket, index }
+    }
+
+    /// Opens the socket if it is missing, or again if its interface has been replaced; returns whether it is
+    /// another one.
+    fn follow(&mut self) -> bool {
+        let index = self.at.index();
+        if self.socket.is_some() && index == self.index {
+            return false;
+        }
+        match RepairSocket::bind_to(self.at.local, self.at.interface.as_deref()) {
+            Ok(socket) => {
+                info!("the path from {} can be used again", self.at.local);
+                (self.socket, self.index) = (Some(socket), index);
+                true
+            }
+            Err(error) => {
+                debug!(%error, "a path has no local end");
+                false
+            }
+        }
+    }
+}
+
+/// Creates the inbox for one socket and those of further paths.
+pub(crate) fn inbox(doors: usize) -> Queue<Source> {
+    Queue::new((1 + doors) * udp::RECEIVED_MAX, (1 + doors) * udp::RECEIVED_BYTES_MAX)
+}
+
+/// Sends datagrams by the paths that they take; returns how many the socket of `listen` refused. Others
+/// are missed on their paths, of which the status tells.
+pub(crate) fn send(
+    listen: &mut RepairSocket,
+    doors: &mut [Door],
+    peers: &[PeerConfig],
+    datagrams: &Queue<Envelope>,
+) -> u64 {
+    let by = |door: usize| {
+        let copies = datagrams.iter().flat_map(move |(envelope, datagram)| {
+            copies(peers, envelope).map(move |(own, to)| (own, to, envelope.dscp << 2, datagram))
+        });
+        copies.filter(move |&(own, ..)| own == door).map(|(_, to, tos, datagram)| (to, tos, datagram))
+    };
+    let refused = listen.send_marked(by(0));
+    for (index, door) in doors.iter_mut().enumerate() {
+        if let Some(socket) = &mut door.socket {
+            let _ = socket.send_marked(by(index + 1));
+        }
+    }
+    refused
+}
+
+/// Socket and address of each copy of a datagram.
+pub(crate) fn copies(
+    peers: &[PeerConfig],
+    envelope: Envelope,
+) -> impl Iterator<Item = (usize, SocketAddr)> + '_ {
+    let elsewhere = envelope.elsewhere.map(|address| (0, address));
+    let paths = envelope.paths.iter().filter(move |_| elsewhere.is_none());
+    let by_paths = paths.filter_map(move |path| peers[envelope.peer].path(path));
+    elsewhere.into_iter().chain(by_paths.filter(|(_, to)| !to.ip().is_unspecified()))
+}
+
+impl Passive {
+    /// Reads the datagrams that wait at the sockets of further paths into the inbox; returns whether more may
+    /// wait.
+    pub(crate) fn collect_at_doors(&mut self) -> bool {
+        let (inbox, counts) = (&mut self.inbox, &mut self.engine.counts);
+        let mut more = false;
+        for (index, door) in self.ports.outlets.doors.iter_mut().enumerate() {
+            let Some(socket) = &mut door.socket else { continue };
+            let received = socket.recv(|address, datagram| match inbox.reserve(datagram.len()) {
+                Some(room) => {
+                    room.copy_from_slice(datagram);
+                    inbox.commit(Source { door: index + 1, address }, datagram.len());
+                }
+                None => counts.inbox_full += 1,
+            });
+            match received {
+                Ok(here) => more |= here,
+                Err(error) => debug!(%error, "cannot receive on a path"),
+            }
+        }
+        more
+    }
+
+    /// Follows interfaces and addresses that come and go.
+    pub(crate) fn follow_doors(&mut self) {
+        let now_us = self.engine.now_us;
+        if now_us < self.next_door_check_us || self.ports.outlets.doors.is_empty() {
+            return;
+        }
+        self.next_door_check_us = now_us + CHECK_US;
+        for door in &mut self.ports.outlets.doors {
+            if door.follow()
+                && let Some(socket) = &door.socket
+                && let Err(error) =
+                    self.poller.add(socket, crate::passive::SOCKET, netio::poll::Interest::Readable)
+            {
+                warn!("cannot watch the path from {}: {error}", door.at.local);
+            }
+        }
+    }
+}
+
+/// Addresses of all peers on all paths.
+pub(crate) fn far_ends(peers: &[PeerConfig]) -> impl Iterator<Item = IpAddr> + '_ {
+    peers.iter().flat_map(|peer| peer.addresses().map(|address| address.ip()))
+}
