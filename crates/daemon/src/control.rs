@@ -74,6 +74,33 @@ impl Control {
         Ok(Self { listener, path: path.to_owned(), writers: Arc::new(()) })
     }
 
+    /// Listens beside `path`, where another process listens, until [`Control::take_place`].
+    ///
+    /// # Errors
+    /// [`ControlError::System`].
+    pub fn bind_beside(path: &Path) -> Result<Self, ControlError> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".next");
+        let path = PathBuf::from(beside);
+        let listener = listen(&path).map_err(|source| ControlError::System { path: path.clone(), source })?;
+        Ok(Self { listener, path, writers: Arc::new(()) })
+    }
+
+    /// Listens on `path` from here on, in place of the process that did so. No client finds nobody.
+    ///
+    /// # Errors
+    /// The system's error; then clients are answered at the present place.
+    pub fn take_place(&mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        path.clone_into(&mut self.path);
+        Ok(())
+    }
+
+    /// Leaves the file to another process, which listens there.
+    pub fn abandon(&mut self) {
+        self.path = PathBuf::new();
+    }
+
     /// Answers waiting clients. The part that a client does not read at once is written by another thread, at
     /// the pace of the client and for [`LEISURE`] at most. While several threads write, a further such client
     /// gets a part.
@@ -182,7 +209,7 @@ impl AsFd for Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // If this fails, the next start removes the file.
+        // If this fails, the next start removes the file. Without a path, it is another process's.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -242,6 +269,29 @@ mod tests {
         let answers: Vec<_> = (0..3).map(|_| control.answer(|| Ok(document.clone())).is_ok()).collect();
         assert_eq!(answers, [true, false, true], "four of them are written to, and nobody else waits");
         drop(silent);
+    }
+
+    #[test]
+    fn a_process_takes_the_place_of_another_and_no_client_finds_nobody() {
+        use std::io::Read as _;
+        let path = env::temp_dir().join(format!("undrop-control-test-place-{}.sock", std::process::id()));
+        let mut first = Control::bind(&path).unwrap();
+        let mut second = Control::bind_beside(&path).unwrap();
+        let mut early = UnixStream::connect(&path).unwrap();
+        second.take_place(&path).unwrap();
+        first.abandon();
+        let mut late = UnixStream::connect(&path).unwrap();
+        first.answer(|| Ok(b"first".to_vec())).unwrap();
+        second.answer(|| Ok(b"second".to_vec())).unwrap();
+        drop(first);
+        for (client, expected) in [(&mut early, "first"), (&mut late, "second")] {
+            let mut read = String::new();
+            client.read_to_string(&mut read).unwrap();
+            assert_eq!(read, expected);
+        }
+        assert!(path.exists(), "it is the second one's");
+        drop(second);
+        assert!(!path.exists());
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Supervisor {
     limit: Option<Duration>,
     next_sign_us: u64,
     unsent: u64,
+    /// Whether another process is the one that the manager hears.
+    is_silent: bool,
 }
 
 impl Supervisor {
@@ -55,7 +57,24 @@ impl Supervisor {
         let socket = UnixDatagram::unbound()?;
         // A manager that does not read must not stop the loop.
         socket.set_nonblocking(true)?;
-        Ok(Self { manager: Some((socket, address)), limit, next_sign_us: 0, unsent: 0 })
+        Ok(Self { manager: Some((socket, address)), limit, ..Self::default() })
+    }
+
+    /// Sends nothing until [`Supervisor::speak`], because the manager hears only the process that it takes
+    /// for the main one.
+    pub fn be_silent(&mut self) {
+        self.is_silent = true;
+    }
+
+    /// Ends the silence.
+    pub fn speak(&mut self) {
+        self.is_silent = false;
+    }
+
+    /// Reports that another process is the main one from here on, and is silent.
+    pub fn name_main_process(&mut self, pid: u32) {
+        self.send(&format!("MAINPID={pid}"));
+        self.is_silent = true;
     }
 
     /// Returns the longest time between two signs of life that the manager allows.
@@ -92,7 +111,7 @@ impl Supervisor {
     }
 
     fn send(&mut self, message: &str) {
-        let Some((socket, address)) = &self.manager else { return };
+        let Some((socket, address)) = self.manager.as_ref().filter(|_| !self.is_silent) else { return };
         if socket.send_to_addr(message.as_bytes(), address).is_err() {
             self.unsent += 1;
         }
@@ -146,6 +165,16 @@ mod tests {
             assert_eq!(received(manager).unwrap(), "RELOADING=1\nMONOTONIC_USEC=7000");
             supervisor.stopping(Duration::from_secs(5));
             assert_eq!(received(manager).unwrap(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=15000000");
+            supervisor.name_main_process(4_711);
+            supervisor.stopping(Duration::from_secs(5));
+            assert_eq!(received(manager).unwrap(), "MAINPID=4711");
+            assert_eq!(received(manager), None, "it speaks for itself no more");
+            supervisor.speak();
+            supervisor.be_silent();
+            supervisor.ready("working");
+            supervisor.speak();
+            supervisor.status("works");
+            assert_eq!(received(manager).unwrap(), "STATUS=works");
             assert_eq!(supervisor.unsent(), 0);
         }
         std::fs::remove_file(&path).unwrap();

@@ -59,6 +59,13 @@ impl Report {
         &self.diagnostics
     }
 
+    /// Leaves out the findings with this code, which are expected.
+    #[must_use]
+    pub fn without(mut self, code: &str) -> Self {
+        self.diagnostics.retain(|finding| finding.code != code);
+        self
+    }
+
     /// Number of errors; without any, the program can run.
     pub fn errors(&self) -> usize {
         count(&self.diagnostics, &self.dropped, Severity::Error)

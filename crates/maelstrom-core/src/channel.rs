@@ -161,6 +161,11 @@ impl Channel {
         (self.is_heard, self.far, self.longest, self.latest) = (false, None, [0; 2], None);
     }
 
+    /// Continues a session of another process, which has heard the peer up to this report and this time.
+    pub(crate) fn resume(&mut self, now_us: u64, report: Report) {
+        (self.heard_us, self.is_heard, self.far) = (Some(now_us), true, Some(report));
+    }
+
     /// Notes a sealed datagram of `len` bytes; returns whether it is the first of this session.
     pub(crate) fn on_sealed(&mut self, now_us: u64, sent: SendTime, len: usize) -> bool {
         (self.heard_us, self.is_excused) = (Some(now_us), false);

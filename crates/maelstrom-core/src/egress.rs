@@ -30,6 +30,9 @@ use foundation::Seq;
 
 /// Time for which packets of a class with a rate of its own count.
 const RATED_US: u64 = 10_000_000;
+/// Number of repairs of a sliding window beyond those of its rate at the end of a stream.
+const LAST_REPAIRS: usize = 2;
+
 /// One peer's egress.
 pub(crate) struct Egress {
     coder: Coder,
@@ -240,6 +243,24 @@ impl Egress {
         self.answers.restart();
         self.set_thin(false);
         self.empty_bins();
+    }
+
+    /// Continues the stream of another process at this position, of which `arrived` repairs have arrived.
+    pub(crate) fn continue_at(&mut self, next: Seq, arrived: u64) {
+        self.next = next;
+        self.sender.loss.continue_at(arrived);
+        self.empty_bins();
+    }
+
+    /// Sends the last repairs of this process: of all packets that wait for one, and, of a sliding window,
+    /// some more. Several of its latest packets may be lost.
+    pub(crate) fn finish(&mut self, outlet: &mut Outlet<'_>) {
+        let sender = &mut self.sender;
+        let mut emit = |repair: &CodedRepair<'_>| sender.send(repair, Refused::OutOfTurn, outlet);
+        if self.coder.has_waiting() {
+            self.coder.flush(true, &mut emit);
+        }
+        (0..LAST_REPAIRS).for_each(|_| self.coder.fire_extra(&mut emit));
     }
 
     /// Gives up the packets that wait for a repair. The stream's numbers continue.

@@ -2,6 +2,7 @@
 
 mod by_tunnel;
 mod counts;
+mod handover;
 mod receiving;
 
 use std::net::SocketAddr;

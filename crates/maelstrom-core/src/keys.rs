@@ -91,6 +91,25 @@ impl Openers {
         Self(keys.iter().map(|(_, key)| Opener::new(key, far, own)).collect())
     }
 
+    /// Continues with the openers of another process: each epoch with the lowest number that may still come.
+    /// `None` if these epochs are not those of our keys.
+    pub(crate) fn resumed(keys: &Keys, far: Token, own: Token, left: &[(u32, u64)]) -> Option<Self> {
+        let Self(openers) = Self::new(keys, far, own);
+        if openers.len() != left.len() {
+            return None;
+        }
+        let resumed = openers.into_iter().map(|opener| {
+            let &(_, next) = left.iter().find(|(epoch, _)| *epoch == opener.epoch())?;
+            Some(opener.continued_at(next))
+        });
+        resumed.collect::<Option<Vec<_>>>().map(Self)
+    }
+
+    /// The epochs, each with the lowest number that may still come.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.0.iter().map(|opener| (opener.epoch(), opener.next()))
+    }
+
     pub(crate) fn has_epoch(&self, epoch: u32) -> bool {
         self.0.iter().any(|opener| opener.epoch() == epoch)
     }
@@ -140,6 +159,16 @@ impl FarKeys {
     /// The keys of a peer that has a new token, and says Hello for the first time.
     pub(crate) fn of(shown: Shown) -> Self {
         Self { shown: vec![shown], unmatched: 0 }
+    }
+
+    /// The keys that another process has seen.
+    pub(crate) fn of_all(shown: impl Iterator<Item = Shown>) -> Self {
+        Self { shown: shown.take(SHOWN_MAX).collect(), unmatched: 0 }
+    }
+
+    /// The keys that were shown, with their parts.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = (&PeerKey, KeyPart)> {
+        self.shown.iter().map(|shown| (&shown.key, shown.part))
     }
 
     /// Takes a further Hello.

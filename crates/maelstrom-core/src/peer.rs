@@ -1,6 +1,7 @@
 //! One far gateway: the session with it, and both directions of its traffic.
 
 mod address;
+mod handover;
 mod hello;
 mod keys;
 mod paths;
@@ -41,6 +42,7 @@ use crate::share::Share;
 use crate::sharing::Sharing;
 use crate::wire::{LossReport, Report};
 use address::Roaming;
+use handover::Leaving;
 use renewal::Renewal;
 use reports::ReportKind;
 
@@ -91,7 +93,10 @@ pub(crate) struct Peer {
     /// Keys that we accept with this token.
     own_keys: Keys,
     session: Option<Session>,
+    /// Tokens with which the session began, ours first.
+    first: [Token; 2],
     renewal: Option<Renewal>,
+    leaving: Option<Leaving>,
     /// Earlier tokens of the peer while our own token has been in use. A session with one of them
     /// would reuse its key from counter 0.
     past: Vec<Token>,
@@ -155,7 +160,9 @@ impl Peer {
             own_token: token,
             own_keys: Keys::of(&config),
             session: None,
+            first: [Token::UNKNOWN; 2],
             renewal: None,
+            leaving: None,
             past: Vec::new(),
             channel: Channel::new(),
             path_mtu: PathMtu::new(gateway.wan_mtu, outer),
@@ -369,7 +376,9 @@ impl Peer {
             watched: PrefixTable::new(listed.iter().map(|&network| (network, ()))),
             listed,
         });
+        self.first = [self.own_token, far_token];
         self.identity.begin_session(self.own_token, far_token);
+        self.on_session_begun();
         self.unwatched_source = None;
         self.sharing.restart();
         self.egress.restart();
@@ -452,6 +461,7 @@ impl Peer {
         self.try_elsewhere(now_us, entropy);
         self.keep_keys(now_us, entropy);
         self.keep_fresh(now_us, entropy);
+        self.keep_leaving(now_us, entropy);
     }
 
     /// Draws a new token of our own.

@@ -36,6 +36,12 @@ impl RepairLoss {
         self.history.clear();
     }
 
+    /// Continues a session in which `arrived` repairs of another process have arrived.
+    pub(crate) fn continue_at(&mut self, arrived: u64) {
+        self.restart();
+        self.begin = (0, arrived);
+    }
+
     /// Forgets the share: no repairs are sent for a while.
     pub(crate) fn forget(&mut self) {
         self.average = 0.0;

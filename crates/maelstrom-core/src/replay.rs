@@ -21,6 +21,19 @@ impl Default for ReplayWindow {
 }
 
 impl ReplayWindow {
+    /// Creates a window in which all counters below `next` count as accepted.
+    pub fn continued_at(next: u64) -> Self {
+        let mut window = Self { next, bits: [u64::MAX; WORDS] };
+        let (word, bit) = position(next);
+        window.bits[word] = bit - 1;
+        window
+    }
+
+    /// Returns one more than the highest accepted counter.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Whether `counter` has not been accepted and is not too old. A forged datagram cannot move the window.
     pub fn is_fresh(&self, counter: u64) -> bool {
         if counter >= self.next {

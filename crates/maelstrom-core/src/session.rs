@@ -63,6 +63,17 @@ impl Sealer {
         Self { key: DirectionKey::new(key, from, to), counter: 0 }
     }
 
+    /// Returns the epoch of its datagrams, and the number of the next one.
+    pub fn position(&self) -> (u32, u64) {
+        (self.key.epoch, self.counter)
+    }
+
+    /// Continues at the number at which another process has ended.
+    #[must_use]
+    pub fn at(self, counter: u64) -> Self {
+        Self { counter, ..self }
+    }
+
     /// Whether the session should be renewed because of the number of datagrams sealed.
     pub fn is_worn(&self) -> bool {
         self.counter >= RENEW_AT
@@ -105,6 +116,17 @@ impl Opener {
     /// Epoch that datagrams of this session carry.
     pub fn epoch(&self) -> u32 {
         self.key.epoch
+    }
+
+    /// Returns the lowest number that is higher than all that were opened.
+    pub fn next(&self) -> u64 {
+        self.replay.next()
+    }
+
+    /// Continues where another process has ended: opens no lower number than this one.
+    #[must_use]
+    pub fn continued_at(self, next: u64) -> Self {
+        Self { replay: ReplayWindow::continued_at(next), ..self }
     }
 
     /// Whether no datagram has been opened.

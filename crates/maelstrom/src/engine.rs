@@ -25,6 +25,9 @@ const HEAD_START_US: u64 = 50;
 /// Longest time that repairs are held back while captures follow each other.
 const HELD_BACK_MAX_US: u64 = 100;
 
+/// Time of all captures that are ignored.
+pub(crate) const ALL_OUTGOING: u64 = u64::MAX;
+
 /// Longest time for which a capture can have waited.
 const AGE_MAX_US: u64 = 10_000_000;
 
@@ -40,8 +43,8 @@ pub(crate) struct Engine {
     pub(crate) counts: DriverCounts,
     uncut: UncutLog,
     pub(crate) now_us: u64,
-    /// Whether outgoing packets are ignored, because another tap has shown them.
-    pub(crate) skips_outgoing: bool,
+    /// Time of capture up to which outgoing packets are ignored, because another tap has shown them.
+    pub(crate) skips_outgoing_until_us: u64,
     pub(crate) capturing: Capturing,
 }
 
@@ -66,7 +69,7 @@ impl Engine {
             counts: DriverCounts::default(),
             uncut: UncutLog::default(),
             now_us,
-            skips_outgoing: false,
+            skips_outgoing_until_us: 0,
             capturing: Capturing::default(),
             gateway,
         }
@@ -74,7 +77,7 @@ impl Engine {
 
     /// Reads captures from the tap, cuts them into wire packets, and passes these to the core.
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
-        let (now_us, skips_outgoing) = (self.now_us, self.skips_outgoing);
+        let (now_us, skips_until_us) = (self.now_us, self.skips_outgoing_until_us);
         let Self { gateway, out, held_back, pulse, scratch, counts, uncut, capturing, .. } = self;
         let mut round = Round { more: true, packets: 0, captures: 0 };
         while round.more && round.packets < PACKETS_MAX {
@@ -94,7 +97,7 @@ impl Engine {
                 let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| match captured
                     .direction
                 {
-                    Direction::Outgoing if skips_outgoing => {}
+                    Direction::Outgoing if captured_us <= skips_until_us => {}
                     Direction::Outgoing => leave(now_us, captured_us, packet, gateway, out, capturing),
                     Direction::Incoming => {
                         capturing.on_arrived(captured_us, packet);
@@ -126,6 +129,37 @@ impl Engine {
             round.more = drained.more;
         }
         Ok(round)
+    }
+
+    /// Notes that the work begins, after a while in which another process did it.
+    pub(crate) fn begin(&mut self) {
+        self.now_us = crate::passive::clock_us();
+        self.pulse = Pulse::new(boot_us());
+    }
+
+    /// Reads captures of packets that arrived, while another process sends and recovers; returns whether more
+    /// may wait.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn watch_arrivals(&mut self, tap: &mut Tap) -> io::Result<bool> {
+        let Self { gateway, out, scratch, counts, .. } = self;
+        let now_us = crate::passive::clock_us();
+        let drained = tap.drain(PACKETS_MAX, |captured| {
+            if captured.is_of_vlan() || captured.direction == Direction::Outgoing {
+                return;
+            }
+            let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| {
+                gateway.handle_incoming(now_us, packet, out);
+            });
+            if cut.is_err() {
+                counts.on_uncut(captured.direction);
+                if captured.offload.is_super() {
+                    gateway.handle_unseen(now_us, captured.packet);
+                }
+            }
+        })?;
+        Ok(drained.more)
     }
 
     /// Reads packets for peers in tunnel mode, passes them to the core, and sends the datagrams that carry
@@ -230,6 +264,11 @@ fn flush(
 ) {
     inject(out, pulse, gateway, outlets, counts, capturing);
     if out.datagrams.is_empty() {
+        return;
+    }
+    if outlets.is_silent {
+        // The sessions are another process's.
+        out.datagrams.clear();
         return;
     }
     if pulse.stall_us(boot_us()).is_some() {

@@ -111,9 +111,13 @@ pub(crate) struct Inlet {
 }
 
 impl Inlet {
-    /// Creates the TUN device for packets of up to `mtu` bytes, and no way from it yet.
-    pub(crate) fn open(config: &GatewayConfig, mtu: usize, signs: Signs) -> Result<Self, StartError> {
-        let name = &config.gateway.tun;
+    /// Creates the TUN device `name` for packets of up to `mtu` bytes, and no way from it yet.
+    pub(crate) fn open(
+        config: &GatewayConfig,
+        name: &str,
+        mtu: usize,
+        signs: Signs,
+    ) -> Result<Self, StartError> {
         let options =
             TunOptions { mtu: Some(mtu as u32), transmit_queue: Some(16), up: false, offload: false };
         let step = |what: &str| format!("{what} TUN device {name}");
@@ -407,6 +411,11 @@ impl Inlet {
     /// Whether packets can be sent.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self.way, Way::Closed(_))
+    }
+
+    /// Gives the TUN device another name.
+    pub(crate) fn rename(&mut self, name: &str) -> io::Result<()> {
+        self.tun.rename(name)
     }
 
     pub(crate) fn tun(&self) -> &Tun {

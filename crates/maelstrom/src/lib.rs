@@ -32,6 +32,7 @@ mod reload;
 mod segments;
 mod snapshot;
 mod split;
+mod start;
 pub mod status;
 mod store;
 mod strangers;
@@ -39,6 +40,7 @@ mod tick;
 mod tunnel;
 mod turns;
 mod uncut;
+pub mod upgrade;
 mod watch;
 
 pub use error::StartError;

@@ -195,12 +195,22 @@ pub(crate) struct LossSocket {
 }
 
 impl LossSocket {
-    /// Continues the record in the file, and listens beside the control socket.
+    /// Continues the record in the file.
     pub(crate) fn open(config: &GatewayConfig, gateway: &mut Gateway, now_us: u64) -> Self {
         let store = Store::open(config, gateway, now_us);
-        let mut opened = Self { control: None, next_us: 0, store };
-        opened.listen(&config.gateway.control);
-        opened
+        Self { control: None, next_us: 0, store }
+    }
+
+    /// Leaves the place to another process.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(mut control) = self.control.take() {
+            control.abandon();
+        }
+    }
+
+    /// Writes the record at the next turn, for another process to read.
+    pub(crate) fn save_soon(&mut self) {
+        self.store.save_soon();
     }
 
     /// Listens beside the control socket. Without a socket, the record cannot be read, and the gateway works

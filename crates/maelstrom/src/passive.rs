@@ -13,31 +13,30 @@
 //! 6. at intervals: check the interfaces (`interfaces.rs`, `doors.rs`), the path's MTU (`path_mtu.rs`) and
 //!    packets of other networks (`strangers.rs`), limit TCP segments (`segments.rs`), log changes
 //!    (`watch.rs`), compare networks with the peers (`agreement.rs`), and handle signals (`reload.rs`),
-//!    status requests (`snapshot.rs`) and captures (`capture`).
+//!    status requests (`snapshot.rs`), captures (`capture`) and upgrades (`upgrade`).
 //!
 //! The order of 2 and 3 matters: if a repair were decoded before the packets that arrived ahead of it, they
 //! would count as lost. No step blocks, each has a budget, and none takes a decision on the protocol.
 //! Questions that may wait for locks of the kernel are errands of another thread (`errands.rs`).
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use daemon::signals::{Signal, Signals};
 use daemon::supervisor::Supervisor;
 use daemon::watchdog::Watchdog;
+use maelstrom_core::Source;
 use maelstrom_core::outbox::Queue;
-use maelstrom_core::{Gateway, Source};
-use netio::inject::Signs;
 use netio::poll::{Interest, Poller, lower_priority, precise_timeouts};
 use netio::tap::Tap;
 use netio::udp::RepairSocket;
 use nix::time::{ClockId, clock_gettime};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::agreement::Agreement;
 use crate::config::GatewayConfig;
-use crate::doors::{Door, inbox};
+use crate::doors::Door;
 use crate::engine::Engine;
 use crate::errands::{Errand, Errands};
 use crate::error::StartError;
@@ -47,15 +46,15 @@ use crate::losses::LossSocket;
 use crate::names::Names;
 use crate::overload::Overload;
 use crate::pause::{Pauses, Reason};
-use crate::ports::{Outlets, Ports, core_config};
+use crate::ports::Ports;
 use crate::pulse::boot_us;
-use crate::random::{entropy, random};
 use crate::segments::Segments;
 use crate::split::Split;
 use crate::strangers::Strangers;
 use crate::tick::Tick;
 use crate::tunnel::Tunnel;
 use crate::turns::Turns;
+use crate::upgrade::Upgrade;
 use crate::watch::Watch;
 use daemon::control::Control;
 
@@ -74,7 +73,7 @@ pub(crate) const TUNNEL: u64 = 5;
 
 /// State of the repair channel in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Channel {
+pub(crate) enum Channel {
     /// All datagrams that had arrived are in the inbox, or decoded.
     Drained,
     /// More datagrams wait.
@@ -97,13 +96,13 @@ pub struct Passive {
     /// Datagrams of the repair channel that are not decoded yet.
     pub(crate) inbox: Queue<Source>,
     pub(crate) started_us: u64,
-    channel: Channel,
+    pub(crate) channel: Channel,
     pub(crate) turns: Turns,
     pub(crate) tick: Tick,
     pub(crate) overload: Overload,
     /// Number of packets that arrived without being captured, at the last check.
     pub(crate) missed: u64,
-    next_gap_check_us: u64,
+    pub(crate) next_gap_check_us: u64,
     /// Whether the tap holds more than one round takes.
     pub(crate) behind: bool,
     /// Whether the device of the tunnel holds more than one round takes.
@@ -131,80 +130,11 @@ pub struct Passive {
     pub(crate) split: Split,
     /// Observes the peers, and logs what changes.
     pub(crate) watch: Watch,
-    stopping: bool,
+    pub(crate) upgrade: Upgrade,
+    pub(crate) stopping: bool,
 }
 
 impl Passive {
-    /// Opens everything that `config` names. The only changes to the machine are a TUN device and, once it
-    /// runs, tables of the firewall, which disappear with the process, and for split connections a route that
-    /// leads nowhere without these. A reload reads the file at `path`.
-    ///
-    /// # Errors
-    /// The step that failed, with its remedy.
-    pub fn start(path: &Path, config: GatewayConfig) -> Result<Self, StartError> {
-        let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
-        let ports = Ports::open(&config, Signs::new(random()?))?;
-        let core = core_config(&config)?;
-        let mut gateway = Gateway::new(core, entropy()?).map_err(StartError::Core)?;
-        let losses = LossSocket::open(&config, &mut gateway, clock_us());
-        let control = Control::bind(&config.gateway.control)?;
-        let tap = ports.tap.as_ref();
-        let kind = tap.map_or("none", |tap| tap.kind().as_str());
-        let Outlets { socket, doors, tunnel, .. } = &ports.outlets;
-        let poller = watch(tap, socket, doors.iter(), tunnel.as_ref(), &signals, &control)?;
-        let supervisor = Supervisor::from_environment().unwrap_or_else(|error| {
-            warn!("the service manager is told nothing: {error}");
-            Supervisor::default()
-        });
-        let errands = Errands::start().map_err(|error| StartError::new("start a thread", error))?;
-        info!(wan = config.gateway.wan, tap = kind, "protecting");
-        let exporter = Exporter::start(&config);
-        let mut names = Names::default();
-        names.configure(&config);
-        let mut engine = Engine::new(gateway, clock_us());
-        engine.capturing.listen(&config.gateway.control);
-        let mut split = Split::default();
-        split.configure(&config);
-        Ok(Self {
-            path: path.to_owned(),
-            engine,
-            inbox: inbox(ports.outlets.doors.len()),
-            started_us: clock_us(),
-            channel: Channel::Unknown,
-            turns: Turns::default(),
-            tick: Tick::default(),
-            overload: Overload::new(),
-            missed: 0,
-            next_gap_check_us: 0,
-            behind: false,
-            fills_tunnel: false,
-            lag: Lag::new(clock_us()),
-            pauses: Pauses::default(),
-            agreement: Agreement::default(),
-            names,
-            moves: 0,
-            supervisor,
-            next_interface_check_us: 0,
-            next_reopening_us: 0,
-            errands,
-            attached: Errand::default(),
-            next_path_mtu_us: 0,
-            next_door_check_us: 0,
-            segments: Segments::default(),
-            strangers: Strangers::default(),
-            split,
-            watch: Watch::default(),
-            stopping: false,
-            losses,
-            exporter,
-            config,
-            ports,
-            control,
-            signals,
-            poller,
-        })
-    }
-
     /// Runs until a signal requests a stop.
     ///
     /// # Errors
@@ -249,7 +179,13 @@ impl Passive {
             self.losses.answer(self.engine.now_us, &self.engine.gateway, &self.config, observer);
             self.engine.capturing.look(self.engine.now_us, &self.config);
             self.stopping |= self.split.is_drained();
+            self.follow_upgrade();
         }
+        if self.upgrade.is_over() {
+            // Another process has everything.
+            return Ok(());
+        }
+        self.fail_upgrade("this process stops");
         info!("stopping");
         self.losses.close(&self.engine.gateway, &self.config);
         self.segments.settle();
@@ -257,7 +193,7 @@ impl Passive {
         Ok(())
     }
 
-    fn tell_ready(&mut self) {
+    pub(crate) fn tell_ready(&mut self) {
         self.supervisor.ready(&format!("protecting {}", self.config.gateway.wan));
     }
 
@@ -287,6 +223,11 @@ impl Passive {
 
     /// Step 2: moves the kernel's datagrams to the inbox, without decoding them.
     fn collect(&mut self) {
+        if self.ports.outlets.is_silent {
+            // Another process reads them.
+            self.channel = Channel::Drained;
+            return;
+        }
         // The datagrams of the last round still wait for the tap. The kernel keeps new ones.
         if !self.inbox.is_empty() {
             self.channel = Channel::More;
@@ -442,6 +383,7 @@ impl Passive {
         while let Some(signal) = self.signals.next()? {
             match signal {
                 Signal::HangUp => {
+                    self.fail_upgrade("the configuration is reloaded");
                     self.supervisor.reloading(clock_us());
                     self.reload();
                     self.tell_ready();

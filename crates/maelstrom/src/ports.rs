@@ -17,6 +17,9 @@ use crate::error::StartError;
 use crate::inlet::{Inlet, START_PATIENCE};
 use crate::tunnel::{self, Tunnel};
 
+/// Name of a TUN device while another process has the usual one. The kernel numbers it.
+const BESIDE: &str = "undropnext%d";
+
 /// The open ports of one gateway.
 pub(crate) struct Ports {
     /// `None` while its interface is missing.
@@ -37,6 +40,8 @@ pub(crate) struct Outlets {
     pub(crate) inlet: Option<Inlet>,
     /// `None` without peers in tunnel mode, and while its TUN device is missing.
     pub(crate) tunnel: Option<Tunnel>,
+    /// Whether another process sends and receives datagrams.
+    pub(crate) is_silent: bool,
 }
 
 /// The ports that a reload opens; `None` keeps the present port.
@@ -60,7 +65,8 @@ impl Ports {
         let is_proven = inlet.is_proven();
         let tunnel = open_tunnel(config)?;
         let doors = doors::ends(config).into_iter().map(Door::open).collect();
-        Ok(Self { tap, outlets: Outlets { socket, doors, inlet: Some(inlet), tunnel }, is_proven, signs })
+        let outlets = Outlets { socket, doors, inlet: Some(inlet), tunnel, is_silent: false };
+        Ok(Self { tap, outlets, is_proven, signs })
     }
 
     /// Replaces the TUN device by another, or by none, and connects nothing.
@@ -150,7 +156,12 @@ pub(crate) fn open_tap(config: &GatewayConfig, signs: Signs) -> Result<Tap, Star
 
 /// Creates the TUN device, for packets up to the MTU of the WAN.
 pub(crate) fn open_inlet(config: &GatewayConfig, signs: Signs) -> Result<Inlet, StartError> {
-    Inlet::open(config, wan_mtu(config)?, signs)
+    Inlet::open(config, &config.gateway.tun, wan_mtu(config)?, signs)
+}
+
+/// Creates the TUN device beside that of a running process, and under another name if that one has it.
+pub(crate) fn open_inlet_beside(config: &GatewayConfig, signs: Signs) -> Result<Inlet, StartError> {
+    open_inlet(config, signs).or_else(|_| Inlet::open(config, BESIDE, wan_mtu(config)?, signs))
 }
 
 fn wan_mtu(config: &GatewayConfig) -> Result<usize, StartError> {

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 
 use crate::config::{self, GatewayConfig};
 use crate::doors::{self, Door, inbox};
+use crate::engine::ALL_OUTGOING;
 use crate::error::StartError;
 use crate::findings;
 use crate::names::keep_addresses;
@@ -91,7 +92,7 @@ impl Passive {
         Ok(Prepared { config, core, replacement, control, poller })
     }
 
-    fn read_tap_to_its_end(&mut self) {
+    pub(crate) fn read_tap_to_its_end(&mut self) {
         let Some(tap) = &mut self.ports.tap else { return };
         for _ in 0..LAST_ROUNDS_MAX {
             match self.engine.drain(tap, &mut self.ports.outlets) {
@@ -133,6 +134,7 @@ impl Passive {
             self.control = control;
             self.losses.listen(&config.gateway.control);
             self.engine.capturing.listen(&config.gateway.control);
+            self.upgrade.listen(&config.gateway.control);
             self.exporter.stop();
         }
         self.exporter.configure(&config);
@@ -148,9 +150,9 @@ impl Passive {
         }
         if let Some(tap) = replacement.tap {
             self.install_tap(Some(tap));
-            self.engine.skips_outgoing = true;
+            self.engine.skips_outgoing_until_us = ALL_OUTGOING;
             self.read_tap_to_its_end();
-            self.engine.skips_outgoing = false;
+            self.engine.skips_outgoing_until_us = 0;
         }
         if injects_elsewhere {
             self.connect_inlet();

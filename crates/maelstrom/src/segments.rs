@@ -205,6 +205,10 @@ impl Passive {
     /// Limits the segments of TCP connections with the peers' networks, as far as the configuration wants it.
     pub(crate) fn limit_segments(&mut self) {
         let now_us = self.engine.now_us;
+        if self.upgrade.has_former() {
+            // The table is that process's, and goes with it.
+            return;
+        }
         if let Some(answer) = self.segments.errand.take()
             && let Some(event) = self.segments.on_answer(answer)
         {

@@ -80,6 +80,11 @@ impl Store {
         store
     }
 
+    /// Makes the next call write the record.
+    pub(crate) fn save_soon(&mut self) {
+        self.next_us = 0;
+    }
+
     /// Writes the record if a minute has passed since the last time.
     pub(crate) fn save_if_due(&mut self, now_us: u64, gateway: &Gateway, config: &GatewayConfig) {
         if now_us < self.next_us {

@@ -136,6 +136,17 @@ impl Interface {
         Ok(unsafe { answer.ifr_ifru.ifru_mtu }.cast_unsigned())
     }
 
+    /// Gives it another name. Before Linux 6.2, only an interface that is down can have another one.
+    ///
+    /// # Errors
+    /// The kernel's error: `EEXIST` if there is such an interface, `EBUSY` if it is up.
+    pub fn rename(&mut self, name: &str) -> io::Result<()> {
+        let wanted = name_field(name)?;
+        self.request(libc::SIOCSIFNAME, |request| request.ifr_ifru.ifru_newname = wanted)?;
+        self.name = wanted;
+        Ok(())
+    }
+
     /// Sets the size of the largest IP packet in bytes.
     ///
     /// # Errors

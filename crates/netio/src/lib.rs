@@ -19,6 +19,7 @@
 //! | limits on TCP segments | `clamp.rs` |
 //! | connections that end here in place of their hosts | `divert/`, `transparent.rs` |
 //! | waiting | `poll.rs` |
+//! | descriptors for another process | `pass.rs` |
 //! | repair channel | `udp.rs` |
 //! | many datagrams with one system call | `batch/` |
 //! | sockets of a multicast node | `multicast/` |
@@ -40,6 +41,7 @@ pub mod multicast;
 mod netlink;
 mod nftables;
 pub mod offload;
+pub mod pass;
 pub mod poll;
 pub mod route;
 pub mod segment;

@@ -107,6 +107,24 @@ impl Tun {
         &self.name
     }
 
+    /// Gives the device another name. Where the kernel demands it, the device is down for a moment.
+    ///
+    /// # Errors
+    /// The kernel's error: `EEXIST` if there is such an interface.
+    pub fn rename(&mut self, name: &str) -> io::Result<()> {
+        if let Err(error) = self.interface.rename(name) {
+            if error.raw_os_error() != Some(libc::EBUSY) {
+                return Err(error);
+            }
+            self.interface.set_up(false)?;
+            let renamed = self.interface.rename(name);
+            self.interface.set_up(true)?;
+            renamed?;
+        }
+        name.clone_into(&mut self.name);
+        Ok(())
+    }
+
     /// Returns the interface, for further settings.
     pub fn interface(&self) -> &Interface {
         &self.interface

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub use crate::batch::UdpCounts;
 use crate::batch::receive::{self, Slots};
@@ -79,6 +79,18 @@ impl RepairSocket {
         socket.bind(&address.into())?;
         let outbox = Outbox::new(Sending::new(socket.into()));
         Ok(Self { slots: Slots::new(), outbox })
+    }
+
+    /// Continues with a repair socket that another process has bound and reads no more.
+    ///
+    /// # Errors
+    /// The kernel's error, if it is no UDP socket.
+    pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
+        let socket = UdpSocket::from(socket);
+        socket.local_addr()?;
+        let adopted = Self { slots: Slots::new(), outbox: Outbox::new(Sending::new(socket)) };
+        adopted.accept_from_all();
+        Ok(adopted)
     }
 
     /// Lets the kernel drop datagrams from other addresses than these, so that they take no room in the
@@ -184,6 +196,23 @@ mod tests {
             assert_eq!(b.send([(from, &b"back"[..])]), 0);
             assert_eq!(receive(&mut a, 1), [b"back"]);
         }
+    }
+
+    #[test]
+    fn a_socket_that_was_handed_over_has_its_address_and_what_waits_in_it() {
+        let (mut a, b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let to = b.local_address().unwrap();
+        b.accept_from(&["10.1.2.3".parse().unwrap()]).unwrap();
+        let copy = b.as_fd().try_clone_to_owned().unwrap();
+        drop(b);
+        let mut b = RepairSocket::adopt(copy).unwrap();
+        assert_eq!(b.local_address().unwrap(), to);
+        // The filter of the other process does not apply to this one.
+        let sent = vec![vec![7; 900]; 64];
+        assert_eq!(a.send(sent.iter().map(|datagram| (to, &datagram[..]))), 0);
+        assert_eq!(receive(&mut b, sent.len()), sent);
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(RepairSocket::adopt(file.into()).is_err());
     }
 
     #[test]

@@ -17,6 +17,7 @@
 use std::mem;
 use std::net::SocketAddr;
 
+use super::handover::Leaving;
 use super::{GIVE_UP_US, HELLO_US, PAST_MAX, Peer, Session};
 use crate::counters::Rejected;
 use crate::key::{PeerKey, Token};
@@ -51,6 +52,13 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
+    /// Creates a renewal with a new stream, for which another process has told the token to the peer with
+    /// token `far`.
+    pub(super) fn asked(now_us: u64, token: Token, far: Token, keys: Keys) -> Self {
+        let openers = Openers::new(&keys, far, token);
+        Self { token, keys, openers, restarts: true, told_at: None, begun_us: now_us }
+    }
+
     /// Whether the next session has this epoch.
     pub(super) fn has_epoch(&self, epoch: u32) -> bool {
         self.openers.has_epoch(epoch)
@@ -107,7 +115,11 @@ impl Peer {
     /// Whether repairs are of no use because they are of a stream in which this gateway has not seen all
     /// packets.
     pub(super) fn awaits_stream(&self) -> bool {
-        self.renewal.as_ref().is_some_and(|renewal| renewal.restarts)
+        match self.leaving {
+            Some(Leaving::Asked | Leaving::Staying) => false,
+            Some(Leaving::Followed | Leaving::Stayed) => true,
+            Some(Leaving::Due) | None => self.renewal.as_ref().is_some_and(|renewal| renewal.restarts),
+        }
     }
 
     /// Renews the session when it is due, and forgets an earlier session.
@@ -144,6 +156,7 @@ impl Peer {
         if renewal.restarts {
             // Its repairs are of the old stream.
             session.earlier = Openers::default();
+            self.on_stream_followed();
         }
         (self.own_token, self.own_keys) = (renewal.token, renewal.keys);
         // Keys of earlier tokens of the peer with this token of ours have never been used.
@@ -163,6 +176,10 @@ impl Peer {
         // Of two renewals at a time the one with the lower token takes place.
         if self.renewal.as_ref().is_some_and(|ours| ours.token.0 < hello.token.0) {
             return;
+        }
+        if hello.restarts {
+            // Another process of the peer decodes the new stream, and the present one may still read this.
+            self.finish_stream(now_us, out);
         }
         let Some(session) = &mut self.session else { return };
         let far_keys = FarKeys::of(shown);

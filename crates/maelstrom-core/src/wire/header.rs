@@ -60,7 +60,7 @@ pub enum KeyPart {
 }
 
 impl KeyPart {
-    fn to_wire(self) -> u8 {
+    pub(crate) fn to_wire(self) -> u8 {
         match self {
             Self::Only => 0,
             Self::Present => 1,
@@ -68,7 +68,7 @@ impl KeyPart {
         }
     }
 
-    fn from_wire(byte: u8) -> Option<Self> {
+    pub(crate) fn from_wire(byte: u8) -> Option<Self> {
         [Self::Only, Self::Present, Self::Next].into_iter().find(|part| part.to_wire() == byte)
     }
 }

@@ -20,6 +20,7 @@ mod forecasts;
 mod fragments;
 mod full_link;
 mod fuzz;
+mod handover;
 mod keys;
 mod late;
 mod lies;

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use maelstrom_core::Trouble;
+use maelstrom_core::{Config, Trouble};
 
 use crate::pair::{A, B, Pair, coin, payload, trusting, udp};
 
@@ -14,8 +14,8 @@ const STEP_US: u64 = 100;
 const WHOLE_US: u64 = 100_000;
 
 /// Two streams, one from each side, whose packets the link loses now and then.
-struct Streams {
-    pair: Pair,
+pub(crate) struct Streams {
+    pub(crate) pair: Pair,
     lose: Box<dyn FnMut() -> bool>,
     /// Time of sending and fate of each packet, by its bytes.
     sent: HashMap<Vec<u8>, (u64, bool)>,
@@ -28,13 +28,17 @@ struct Streams {
 
 impl Streams {
     fn new(seed: u64) -> Self {
-        let mut pair = Pair::up([trusting(A), trusting(B)]);
+        Self::with(seed, [trusting(A), trusting(B)])
+    }
+
+    pub(crate) fn with(seed: u64, configs: [Config; 2]) -> Self {
+        let mut pair = Pair::up(configs);
         pair.delay_us = 20_000;
         let lose = Box::new(coin(seed, 0.02));
         Self { pair, lose, sent: HashMap::new(), count: 0, examined: [0; 2], oldest_us: 0 }
     }
 
-    fn run(&mut self, us: u64) {
+    pub(crate) fn run(&mut self, us: u64) {
         let end_us = self.pair.now_us + us;
         while self.pair.now_us < end_us {
             for from in [A, B] {
@@ -76,15 +80,22 @@ impl Streams {
     }
 
     /// Asserts that all packets that were lost in an interval have been recovered.
-    fn assert_whole(&self, from_us: u64, to_us: u64) {
+    pub(crate) fn assert_whole(&self, from_us: u64, to_us: u64) {
+        let (lost, missing) = self.lost(from_us, to_us);
+        assert!(lost > 100);
+        assert!(missing.len() <= lost / 100, "{} of {lost} stay lost", missing.len());
+    }
+
+    /// Number of packets sent in an interval that the link lost, and the times of sending of those that
+    /// stayed lost.
+    pub(crate) fn lost(&self, from_us: u64, to_us: u64) -> (usize, Vec<u64>) {
         let recovered: Vec<_> = self.pair.recovered.iter().flatten().collect();
         let lost = |&(&(sent_us, is_lost), _): &(&(u64, bool), &Vec<u8>)| {
             is_lost && (from_us..to_us).contains(&sent_us)
         };
         let lost: Vec<_> = self.sent.iter().map(|(packet, fate)| (fate, packet)).filter(lost).collect();
-        assert!(lost.len() > 100);
-        let missing = lost.iter().filter(|(_, packet)| !recovered.contains(packet)).count();
-        assert!(missing <= lost.len() / 100, "{missing} of {} stay lost", lost.len());
+        let missing = lost.iter().filter(|(_, packet)| !recovered.contains(packet));
+        (lost.len(), missing.map(|(fate, _)| fate.0).collect())
     }
 }
 

@@ -140,6 +140,13 @@ impl Capturing {
             opened.inspect_err(|error| warn!("`undrop gateway capture` will not work: {error}")).ok();
     }
 
+    /// Leaves the place to another process.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(mut control) = self.control.take() {
+            control.abandon();
+        }
+    }
+
     /// Begins a capture if a client waits.
     pub(crate) fn look(&mut self, now_us: u64, config: &GatewayConfig) {
         if now_us < self.next_us {
@@ -233,7 +240,7 @@ impl Capturing {
 }
 
 /// Whether the client is root, or the user of this process.
-fn is_permitted(stream: &UnixStream) -> bool {
+pub(crate) fn is_permitted(stream: &UnixStream) -> bool {
     let user = getsockopt(stream, sockopt::PeerCredentials).map(|credentials| credentials.uid());
     user.is_ok_and(|user| user == 0 || user == nix::unistd::geteuid().as_raw())
 }

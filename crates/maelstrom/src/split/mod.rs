@@ -116,6 +116,11 @@ impl Split {
         self.is_draining && self.thread.as_ref().is_none_or(Thread::has_ended)
     }
 
+    /// Whether connections may end here.
+    pub(crate) fn is_on(&self) -> bool {
+        self.thread.is_some()
+    }
+
     /// The state for operators; `None` if the configuration asks for no split mode.
     pub(crate) fn status(&self) -> Option<SplitStatus> {
         let thread = self.thread.as_ref()?;

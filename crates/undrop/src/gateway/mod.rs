@@ -10,6 +10,7 @@ mod metrics;
 mod report;
 mod run;
 mod status;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -28,7 +29,8 @@ Examples:
   undrop gateway losses
   undrop gateway report --html link.html
   undrop gateway capture --out gateway.pcapng
-  undrop gateway advise";
+  undrop gateway advise
+  undrop gateway upgrade";
 
 /// The commands of `undrop gateway`.
 #[derive(Debug, Subcommand)]
@@ -45,6 +47,7 @@ pub enum Command {
     Report(report::Args),
     Capture(capture::Args),
     Advise(advise::Args),
+    Upgrade(upgrade::Args),
 }
 
 /// Runs the command; returns its exit code.
@@ -65,5 +68,6 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => report::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Advise(args) => advise::run(&args),
+        Command::Upgrade(args) => upgrade::run(&args),
     }
 }

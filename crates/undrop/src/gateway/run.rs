@@ -1,11 +1,12 @@
 //! `undrop gateway run`: the gateway itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use maelstrom::config::Report;
-use maelstrom::{Passive, config, findings};
+use maelstrom::config::{GatewayConfig, Report};
+use maelstrom::upgrade::Link;
+use maelstrom::{Passive, StartError, config, findings};
 
 use crate::failure::Advice as _;
 use crate::{log, output};
@@ -15,7 +16,8 @@ Examples:
   undrop gateway run --config /etc/undrop/gateway.toml
   undrop gateway run --config gateway.toml --log debug
   kill -HUP PID    reload the file; if it has mistakes, the running configuration stays
-  kill PID         stop; no route, device or setting is left";
+  kill PID         stop; no route, device or setting is left
+  undrop gateway upgrade    hand over to another version, while traffic flows";
 
 /// Run the gateway until SIGTERM or SIGINT.
 ///
@@ -27,9 +29,26 @@ pub struct Args {
     /// The gateway's configuration
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,
+    /// Take over from the process at the other end of stdin (`undrop gateway upgrade`)
+    #[arg(long, hide = true)]
+    take_over: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if !args.take_over {
+        return begin(args, Passive::start);
+    }
+    let link = Link::from_stdin().context("expected a socket as stdin, from the gateway that hands over")?;
+    let failing = link.try_clone().context("cannot copy a descriptor")?;
+    begin(args, |path, config| Passive::take_over(path, config, link))
+        .inspect_err(|error| failing.fail(&format!("the next process does not start: {error:#}")))
+}
+
+/// Checks the configuration, starts as `start` does, and runs.
+fn begin(
+    args: &Args,
+    start: impl FnOnce(&Path, GatewayConfig) -> Result<Passive, StartError>,
+) -> anyhow::Result<ExitCode> {
     let reading = config::read(&args.config);
     let config = match reading.config() {
         Ok(config) => config,
@@ -37,11 +56,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     // The same verdict as that of `undrop gateway check`: an error keeps the gateway from its work.
     let report = reading.check_machine();
+    // The gateway that runs is the one that hands over.
+    let report = if args.take_over { report.without("already-running") } else { report };
     if report.errors() > 0 {
         return refuse(args, &report, "this machine cannot run the configuration");
     }
     findings::log(&report);
-    Passive::start(&args.config, config)?.run().context("the gateway failed")?;
+    start(&args.config, config)?.run().context("the gateway failed")?;
     Ok(ExitCode::SUCCESS)
 }
 

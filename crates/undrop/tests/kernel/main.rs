@@ -38,3 +38,4 @@ mod tcx;
 mod tick;
 mod time_to_live;
 mod tunnels;
+mod upgrade;

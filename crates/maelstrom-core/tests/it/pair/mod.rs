@@ -175,6 +175,8 @@ pub struct Pair {
     pub now_us: u64,
     pub gateways: [Gateway; 2],
     pub out: [Outbox; 2],
+    /// The next process of each side, which watches the packets that arrive.
+    pub next: [Option<(Gateway, Outbox)>; 2],
     /// Traffic on the link, in order of arrival.
     wire: VecDeque<Flight>,
     /// One-way delay of the link.
@@ -226,6 +228,7 @@ impl Pair {
             now_us: 1_000_000,
             gateways,
             out,
+            next: [None, None],
             wire: VecDeque::new(),
             delay_us: 0,
             last_us: [[0; PATHS]; 2],
@@ -402,7 +405,12 @@ impl Pair {
             }
             if let Some(path) = flight.path {
                 self.inject_by(path, flight.to, &flight.bytes);
-            } else if self.captures[flight.to].shows(&Packet::new_checked(&flight.bytes).unwrap()) {
+                continue;
+            }
+            if let Some((next, out)) = &mut self.next[flight.to] {
+                next.handle_incoming(self.now_us, &flight.bytes, out);
+            }
+            if self.captures[flight.to].shows(&Packet::new_checked(&flight.bytes).unwrap()) {
                 self.gateways[flight.to].handle_incoming(
                     self.now_us,
                     &flight.bytes,

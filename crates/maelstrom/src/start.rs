@@ -1,0 +1,159 @@
+//! The start of a gateway: alone, or beside a process that it takes over from.
+
+use std::path::Path;
+
+use daemon::control::Control;
+use daemon::signals::Signals;
+use daemon::supervisor::Supervisor;
+use maelstrom_core::Gateway;
+use netio::inject::Signs;
+use tracing::{info, warn};
+
+use crate::agreement::Agreement;
+use crate::config::GatewayConfig;
+use crate::doors::{self, Door, inbox};
+use crate::engine::Engine;
+use crate::errands::{Errand, Errands};
+use crate::error::StartError;
+use crate::exporter::Exporter;
+use crate::inlet::START_PATIENCE;
+use crate::lag::Lag;
+use crate::losses::LossSocket;
+use crate::names::Names;
+use crate::overload::Overload;
+use crate::passive::{Channel, Passive, clock_us, watch};
+use crate::pause::Pauses;
+use crate::ports::{Outlets, Ports, core_config, open_inlet_beside, open_tap, open_tunnel};
+use crate::random::{entropy, random};
+use crate::segments::Segments;
+use crate::split::Split;
+use crate::strangers::Strangers;
+use crate::tick::Tick;
+use crate::turns::Turns;
+use crate::upgrade::{Inheritance, Link, Upgrade};
+use crate::watch::Watch;
+
+/// The parts that the two ways to start make differently.
+struct Parts {
+    signals: Signals,
+    ports: Ports,
+    engine: Engine,
+    losses: LossSocket,
+    control: Control,
+    exporter: Exporter,
+    upgrade: Upgrade,
+}
+
+impl Passive {
+    /// Opens everything that `config` names. The only changes to the machine are a TUN device and, once it
+    /// runs, tables of the firewall, which disappear with the process, and for split connections a route that
+    /// leads nowhere without these. A reload reads the file at `path`.
+    ///
+    /// # Errors
+    /// The step that failed, with its remedy.
+    pub fn start(path: &Path, config: GatewayConfig) -> Result<Self, StartError> {
+        let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
+        let ports = Ports::open(&config, Signs::new(random()?))?;
+        let mut gateway = new_gateway(&config)?;
+        let mut losses = LossSocket::open(&config, &mut gateway, clock_us());
+        losses.listen(&config.gateway.control);
+        let control = Control::bind(&config.gateway.control)?;
+        let mut engine = Engine::new(gateway, clock_us());
+        engine.capturing.listen(&config.gateway.control);
+        let exporter = Exporter::start(&config);
+        let upgrade = Upgrade::new(&config.gateway.control, None);
+        let parts = Parts { signals, ports, engine, losses, control, exporter, upgrade };
+        Self::assemble(path, config, parts)
+    }
+
+    /// Takes over from a running process, at the other end of `link`. Everything that can fail comes first,
+    /// while that one works on.
+    ///
+    /// # Errors
+    /// The step that failed, with its remedy. The other process then keeps its work.
+    pub fn take_over(path: &Path, config: GatewayConfig, link: Link) -> Result<Self, StartError> {
+        let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
+        // Other signs than those of the other process: what that one injects has arrived here.
+        let signs = Signs::new(random()?);
+        let mut inlet = open_inlet_beside(&config, signs)?;
+        let mut tap = open_tap(&config, signs)?;
+        inlet.connect(&config, Some(&tap), START_PATIENCE)?;
+        let tunnel = open_tunnel(&config)?;
+        let is_proven = inlet.is_proven();
+        let mut gateway = new_gateway(&config)?;
+        let losses = LossSocket::open(&config, &mut gateway, clock_us());
+        let control = Control::bind_beside(&config.gateway.control)?;
+        let mut engine = Engine::new(gateway, clock_us());
+        let Inheritance { socket, former } = Inheritance::take(link, &config, &mut tap, &mut engine)?;
+        let doors = doors::ends(&config).into_iter().map(Door::open).collect();
+        let outlets = Outlets { socket, doors, inlet: Some(inlet), tunnel, is_silent: false };
+        let ports = Ports { tap: Some(tap), outlets, is_proven, signs };
+        let upgrade = Upgrade::new(&config.gateway.control, Some(former));
+        let exporter = Exporter::default();
+        let parts = Parts { signals, ports, engine, losses, control, exporter, upgrade };
+        let mut passive = Self::assemble(path, config, parts)?;
+        passive.supervisor.be_silent();
+        Ok(passive)
+    }
+
+    fn assemble(path: &Path, config: GatewayConfig, parts: Parts) -> Result<Self, StartError> {
+        let Parts { signals, ports, engine, losses, control, exporter, upgrade } = parts;
+        let tap = ports.tap.as_ref();
+        let kind = tap.map_or("none", |tap| tap.kind().as_str());
+        let Outlets { socket, doors, tunnel, .. } = &ports.outlets;
+        let poller = watch(tap, socket, doors.iter(), tunnel.as_ref(), &signals, &control)?;
+        let supervisor = Supervisor::from_environment().unwrap_or_else(|error| {
+            warn!("the service manager is told nothing: {error}");
+            Supervisor::default()
+        });
+        let errands = Errands::start().map_err(|error| StartError::new("start a thread", error))?;
+        info!(wan = config.gateway.wan, tap = kind, "protecting");
+        let mut names = Names::default();
+        names.configure(&config);
+        let mut split = Split::default();
+        split.configure(&config);
+        Ok(Self {
+            path: path.to_owned(),
+            engine,
+            inbox: inbox(ports.outlets.doors.len()),
+            started_us: clock_us(),
+            channel: Channel::Unknown,
+            turns: Turns::default(),
+            tick: Tick::default(),
+            overload: Overload::new(),
+            missed: 0,
+            next_gap_check_us: 0,
+            behind: false,
+            fills_tunnel: false,
+            lag: Lag::new(clock_us()),
+            pauses: Pauses::default(),
+            agreement: Agreement::default(),
+            names,
+            moves: 0,
+            supervisor,
+            next_interface_check_us: 0,
+            next_reopening_us: 0,
+            errands,
+            attached: Errand::default(),
+            next_path_mtu_us: 0,
+            next_door_check_us: 0,
+            segments: Segments::default(),
+            strangers: Strangers::default(),
+            split,
+            watch: Watch::default(),
+            upgrade,
+            stopping: false,
+            losses,
+            exporter,
+            config,
+            ports,
+            control,
+            signals,
+            poller,
+        })
+    }
+}
+
+fn new_gateway(config: &GatewayConfig) -> Result<Gateway, StartError> {
+    Gateway::new(core_config(config)?, entropy()?).map_err(StartError::Core)
+}

@@ -1,0 +1,392 @@
+//! Upgrade: another process takes the gateway over while traffic flows (docs/adr/0028).
+//!
+//! The process that runs starts the program that is installed at present, and works on until that one has
+//! opened everything that can fail. Then, for a moment, both watch the packets that arrive:
+//! 1. the next process opens its own tap and its own way of recovered packets (`start.rs`), and says so
+//!    ([`Message::Ready`]);
+//! 2. it gets the sessions ([`Message::Sessions`]), and watches the packets that arrive;
+//! 3. this process asks the peers for new streams, and decodes the old ones until the new ones come;
+//! 4. it codes the packets that have left, sends the last repairs, and gives the sessions and the repair
+//!    socket away ([`Message::Over`]). From here on it sends nothing, and recovers what its repairs still
+//!    can;
+//! 5. the next process works ([`Message::Taken`]), becomes the one that clients and the service manager know
+//!    ([`Message::Main`]), and this one ends.
+//!
+//! Whatever fails up to 5 leaves this process at work, and the other one is killed.
+
+mod door;
+mod link;
+mod message;
+mod successor;
+
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::{env, io, thread};
+
+use netio::poll::Interest;
+use tracing::{debug, info, warn};
+
+use crate::config::GatewayConfig;
+use crate::engine::ALL_OUTGOING;
+use crate::passive::{Passive, clock_us};
+use crate::tunnel;
+use door::Door;
+pub use door::{Outcome, RequestError, request};
+pub use link::Link;
+use message::{Message, VERSION};
+use successor::Former;
+pub(crate) use successor::Inheritance;
+
+/// Token of the connection in the loop's epoll set.
+const NEXT: u64 = 6;
+
+/// Longest start of the next process.
+const START_US: u64 = 15_000_000;
+/// Longest wait for its answer.
+const ANSWER_US: u64 = 5_000_000;
+/// Time after which the sessions go to the next process although not all peers have begun new streams. It
+/// recovers nothing of the others until they have.
+const NEW_STREAMS_US: u64 = 1_000_000;
+/// Longest time until it works.
+const TAKE_US: u64 = 3_000_000;
+/// Time for which this process recovers what its repairs still can.
+const LINGER_US: u64 = 500_000;
+/// Longest wait for the exit status of a process that has closed its connection.
+const EXIT_US: u64 = 500_000;
+
+/// Upgrades of this process.
+#[derive(Debug)]
+pub(crate) struct Upgrade {
+    door: Door,
+    program: Program,
+    work: Option<Work>,
+    /// The process that this one has taken over from, as long as it runs.
+    former: Option<Former>,
+}
+
+/// The program, as this process was started.
+#[derive(Debug)]
+struct Program {
+    path: io::Result<PathBuf>,
+    arguments: Vec<std::ffi::OsString>,
+}
+
+/// An upgrade under way.
+#[derive(Debug)]
+struct Work {
+    client: UnixStream,
+    child: Child,
+    link: Link,
+    stage: Stage,
+    /// Time at which the stage must have ended.
+    until_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The next process starts.
+    Starting,
+    /// It begins to watch.
+    Watching,
+    /// The peers begin new streams.
+    Streams,
+    /// The next process has the sessions.
+    Given,
+    /// It works, and this one ends.
+    Leaving,
+    /// It has closed its connection, so that the upgrade has failed; its exit status is awaited.
+    Ended,
+}
+
+impl Upgrade {
+    /// Listens for requests, unless another process does so.
+    pub(crate) fn new(control: &Path, former: Option<Former>) -> Self {
+        let mut upgrade = Self { door: Door::default(), program: Program::of_process(), work: None, former };
+        if upgrade.former.is_none() {
+            upgrade.door.listen(control);
+        }
+        upgrade
+    }
+
+    /// Listens beside another control socket.
+    pub(crate) fn listen(&mut self, control: &Path) {
+        self.door.listen(control);
+    }
+
+    /// Whether this process has given its sessions to another one, which works.
+    pub(crate) fn is_over(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.stage == Stage::Leaving)
+    }
+
+    /// Whether the process runs that this one has taken over from.
+    pub(crate) fn has_former(&self) -> bool {
+        self.former.is_some()
+    }
+}
+
+impl Program {
+    fn of_process() -> Self {
+        let mut words = env::args_os();
+        // A path may lead to another file by the time of an upgrade, and must not be followed before.
+        let named = words.next().map(PathBuf::from).filter(|path| path.is_absolute());
+        let path = named.map_or_else(env::current_exe, Ok);
+        Self { path, arguments: words.filter(|word| word != TAKE_OVER).collect() }
+    }
+
+    /// Starts the program, which takes over by `link`.
+    fn start(&self) -> io::Result<(Child, Link)> {
+        let path = self.path.as_ref().map_err(|error| io::Error::other(error.to_string()))?;
+        let (link, far) = Link::pair()?;
+        let mut command = Command::new(path);
+        command.args(&self.arguments).arg(TAKE_OVER).stdin(Stdio::from(far));
+        // The limit is that of the process that is the main one.
+        command.env_remove("WATCHDOG_PID");
+        Ok((command.spawn()?, link))
+    }
+}
+
+/// Option of `undrop gateway run` with which a process takes over.
+pub const TAKE_OVER: &str = "--take-over";
+
+/// Why sessions of this configuration cannot be handed over.
+fn obstacle(config: &GatewayConfig, splits: bool) -> Option<&'static str> {
+    if std::process::id() == 1 {
+        return Some("this gateway is the first process of its container, which ends with it");
+    }
+    if tunnel::is_wanted(config) {
+        return Some("packets in a tunnel cannot be handed over");
+    }
+    splits.then_some("connections that are split cannot be handed over")
+}
+
+impl Passive {
+    /// Takes the next step of an upgrade, at both ends of it.
+    pub(crate) fn follow_upgrade(&mut self) {
+        self.follow_former();
+        if let Some(client) = self.upgrade.door.look(self.engine.now_us) {
+            self.begin_upgrade(client);
+        }
+        if let Err(reason) = self.advance_upgrade() {
+            self.fail_upgrade(&reason);
+        }
+    }
+
+    fn begin_upgrade(&mut self, client: UnixStream) {
+        let refuse = |client, reason: &str| {
+            door::answer(client, &Outcome::Refused { reason: reason.to_owned() });
+        };
+        if self.upgrade.work.is_some() || self.upgrade.has_former() {
+            return refuse(client, "an upgrade is under way");
+        }
+        if let Some(obstacle) = obstacle(&self.config, self.split.is_on()) {
+            return refuse(client, &format!("{obstacle}; restart the gateway at a quiet time"));
+        }
+        // The next process reads the record of losses from the file.
+        self.losses.save_soon();
+        let started = self.upgrade.program.start().and_then(|(child, link)| {
+            self.poller.add(&link, NEXT, Interest::Readable)?;
+            Ok((child, link))
+        });
+        match started {
+            Ok((child, link)) => {
+                info!("an upgrade begins: process {} starts", child.id());
+                let until_us = self.engine.now_us + START_US;
+                self.upgrade.work = Some(Work { client, child, link, stage: Stage::Starting, until_us });
+            }
+            Err(error) => refuse(client, &format!("cannot start the program: {error}")),
+        }
+    }
+
+    /// Handles what the next process says, and what is due.
+    ///
+    /// # Errors
+    /// The reason why the upgrade has failed.
+    fn advance_upgrade(&mut self) -> Result<(), String> {
+        let now_us = self.engine.now_us;
+        let Some(work) = &mut self.upgrade.work else { return Ok(()) };
+        match work.stage {
+            Stage::Leaving => {
+                self.stopping |= now_us >= work.until_us;
+                return Ok(());
+            }
+            Stage::Ended => return work.await_exit(now_us),
+            _ => {}
+        }
+        match work.link.poll() {
+            Ok(Some(message)) => return self.on_message(message),
+            Ok(None) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                if work.stage == Stage::Given {
+                    return Err("the next process ended although it had the sessions".to_owned());
+                }
+                self.await_exit();
+                return Ok(());
+            }
+            Err(error) => return Err(format!("the next process cannot be understood: {error}")),
+        }
+        let is_late = now_us >= work.until_us;
+        match work.stage {
+            Stage::Streams if is_late || self.engine.gateway.may_hand_over() => self.give(),
+            Stage::Starting if is_late => Err(work.late("was not ready", START_US)),
+            _ if is_late => Err(work.late("did not answer", TAKE_US)),
+            _ => Ok(()),
+        }
+    }
+
+    fn on_message(&mut self, message: Message) -> Result<(), String> {
+        let now_us = self.engine.now_us;
+        let Some(work) = &mut self.upgrade.work else { return Ok(()) };
+        let unsent = |error: io::Error| format!("the next process does not read: {error}");
+        match (work.stage, message) {
+            (_, Message::Failed { reason }) => return Err(reason),
+            (Stage::Starting, Message::Ready { version, listen, wan }) => {
+                check(version, listen, &wan, &self.config)?;
+                let peers = self.engine.gateway.describe_sessions();
+                let peers = peers.into_iter().map(Into::into).collect();
+                work.link.send(&Message::Sessions { peers }, &[]).map_err(unsent)?;
+                (work.stage, work.until_us) = (Stage::Watching, now_us + ANSWER_US);
+            }
+            (Stage::Watching, Message::Watching) => {
+                self.engine.gateway.begin_handover(now_us);
+                (work.stage, work.until_us) = (Stage::Streams, now_us + NEW_STREAMS_US);
+            }
+            (Stage::Given, Message::Taken { after_us, sessions }) => self.leave(after_us, sessions),
+            (stage, message) => {
+                debug!(?stage, ?message, "unexpected");
+                return Err("the next process says what this one does not expect".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the last repairs, and gives the sessions to the next process.
+    fn give(&mut self) -> Result<(), String> {
+        if !self.inbox.is_empty() {
+            // The datagrams wait for the tap, at the next turn at the latest.
+            return Ok(());
+        }
+        self.read_tap_to_its_end();
+        let now_us = clock_us();
+        self.engine.now_us = now_us;
+        self.engine.flush(&mut self.ports.outlets);
+        self.engine.gateway.finish_streams(now_us, &mut self.engine.out);
+        self.engine.flush(&mut self.ports.outlets);
+        let peers = self.engine.gateway.hand_over().into_iter().map(Into::into).collect();
+        let Some(work) = &mut self.upgrade.work else { return Ok(()) };
+        (work.stage, work.until_us) = (Stage::Given, now_us + TAKE_US);
+        self.ports.outlets.is_silent = true;
+        self.engine.skips_outgoing_until_us = ALL_OUTGOING;
+        let over = Message::Over { cut_us: clock_us(), peers };
+        let sent = work.link.send(&over, &[self.ports.outlets.socket.as_fd()]);
+        sent.map_err(|error| format!("the next process does not read: {error}"))
+    }
+
+    /// Leaves everything to the next process, which works.
+    fn leave(&mut self, after_us: u64, sessions: usize) {
+        let Some(work) = &mut self.upgrade.work else { return };
+        let process = work.child.id();
+        info!(
+            "process {process} has taken over {sessions} sessions, {} us after this one had stopped; this one ends",
+            after_us
+        );
+        (work.stage, work.until_us) = (Stage::Leaving, self.engine.now_us + LINGER_US);
+        // In this order: the manager hears only the main process.
+        self.supervisor.name_main_process(process);
+        self.exporter.stop();
+        self.control.abandon();
+        self.losses.abandon();
+        self.engine.capturing.abandon();
+        self.upgrade.door.abandon();
+        let Some(work) = &mut self.upgrade.work else { return };
+        if let Err(error) = work.link.send(&Message::Main, &[]) {
+            // It learns of the end of this process all the same.
+            debug!(%error, "cannot tell the next process that it is the main one");
+        }
+        if let Ok(client) = work.client.try_clone() {
+            door::answer(client, &Outcome::Upgraded { process, sessions, after_us });
+        }
+        // The client waits for the end of the answer.
+        let _ = work.client.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Notes that the next process has ended, whose exit status follows.
+    fn await_exit(&mut self) {
+        let now_us = self.engine.now_us;
+        let Some(work) = &mut self.upgrade.work else { return };
+        let stage = std::mem::replace(&mut work.stage, Stage::Ended);
+        work.until_us = now_us + EXIT_US;
+        self.go_on(stage);
+    }
+
+    /// Goes on alone after an upgrade that has failed at this stage.
+    fn go_on(&mut self, stage: Stage) {
+        match stage {
+            Stage::Given => {
+                self.engine.gateway.take_back();
+                self.ports.outlets.is_silent = false;
+                self.engine.skips_outgoing_until_us = 0;
+            }
+            Stage::Streams => self.engine.gateway.cancel_handover(self.engine.now_us),
+            Stage::Starting | Stage::Watching | Stage::Leaving | Stage::Ended => {}
+        }
+    }
+
+    /// Ends an upgrade that has failed, and goes on alone.
+    pub(crate) fn fail_upgrade(&mut self, reason: &str) {
+        let Some(mut work) = self.upgrade.work.take_if(|work| work.stage != Stage::Leaving) else { return };
+        warn!("the upgrade has failed, this process goes on: {reason}");
+        if let Err(error) = work.child.kill() {
+            debug!(%error, "cannot kill the next process");
+        }
+        let Work { mut child, stage, client, .. } = work;
+        if stage == Stage::Given {
+            // Before this process sends: the other one must not do so any more.
+            drop(child.wait());
+        } else {
+            let reap = thread::Builder::new().name("reap".to_owned());
+            drop(reap.spawn(move || drop(child.wait())));
+        }
+        self.go_on(stage);
+        door::answer(client, &Outcome::Refused { reason: reason.to_owned() });
+    }
+}
+
+impl Work {
+    /// Waits a moment for the exit status of the next process.
+    fn await_exit(&mut self, now_us: u64) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) if now_us < self.until_us => Ok(()),
+            Ok(Some(status)) => Err(format!("the next process ended with {status}; the log has its reason")),
+            _ => Err("the next process has closed its connection".to_owned()),
+        }
+    }
+
+    fn late(&self, what: &str, limit_us: u64) -> String {
+        format!("the next process {what} within {} s", limit_us / 1_000_000)
+    }
+}
+
+/// Checks that the next process can take over from this configuration.
+fn check(
+    version: u32,
+    listen: std::net::SocketAddr,
+    wan: &str,
+    present: &GatewayConfig,
+) -> Result<(), String> {
+    if version != VERSION {
+        return Err(format!(
+            "expected a program that takes over by version {VERSION}, saw version {version}; restart the gateway \
+             at a quiet time"
+        ));
+    }
+    let (own_listen, own_wan) = (present.gateway.listen, &present.gateway.wan);
+    if (listen, wan) == (own_listen, own_wan) {
+        return Ok(());
+    }
+    Err(format!(
+        "expected a file with `listen = \"{own_listen}\"` and `wan = \"{own_wan}\"`, as this process uses them, saw \
+         {listen} and {wan}; reload it first"
+    ))
+}

@@ -1,0 +1,164 @@
+//! The process that takes over: what it does beside the other one, and after it.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use maelstrom_core::PeerHandover;
+use netio::poll::{Interest, Poller};
+use netio::tap::{Tap, TapKind};
+use netio::udp::RepairSocket;
+use tracing::{info, warn};
+
+use super::link::Link;
+use super::message::{Message, Session, VERSION};
+use crate::config::GatewayConfig;
+use crate::engine::{ALL_OUTGOING, Engine};
+use crate::error::StartError;
+use crate::passive::{Passive, clock_us};
+
+/// Longest wait for the other process, which kills this one if it waits longer for an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest time between two looks at the tap.
+const LOOK: Duration = Duration::from_millis(5);
+/// Time around the hand-over in which both processes may have captured a packet. A packet that is coded twice
+/// looks like two of which one was lost; one that nobody codes is only not protected.
+const MARGIN_US: u64 = 200;
+
+/// Parts that a process has taken over: the repair socket, the time of the hand-over, and the number of
+/// sessions.
+pub(crate) struct Inheritance {
+    pub(crate) socket: RepairSocket,
+    pub(crate) former: Former,
+}
+
+/// The process that this one has taken over from.
+#[derive(Debug)]
+pub(crate) struct Former {
+    link: Link,
+    sessions: usize,
+    cut_us: u64,
+    /// Whether it knows that this one works.
+    is_told: bool,
+    /// Whether this one is known to clients and the service manager.
+    is_main: bool,
+}
+
+impl Inheritance {
+    /// Takes over by `link` from the process at its other end. `tap` has been open for a while, and `engine`
+    /// has done nothing yet.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub(crate) fn take(
+        mut link: Link,
+        config: &GatewayConfig,
+        tap: &mut Tap,
+        engine: &mut Engine,
+    ) -> Result<Self, StartError> {
+        let failed = |error| StartError::new("take over from the present process", error);
+        let (listen, wan) = (config.gateway.listen, config.gateway.wan.clone());
+        link.send(&Message::Ready { version: VERSION, listen, wan }, &[]).map_err(failed)?;
+        engine.skips_outgoing_until_us = ALL_OUTGOING;
+        let Message::Sessions { peers } = link.wait(PATIENCE).map_err(failed)? else {
+            return Err(failed(io::ErrorKind::InvalidData.into()));
+        };
+        engine.gateway.watch_for(clock_us(), &read(peers).map_err(failed)?);
+        link.send(&Message::Watching, &[]).map_err(failed)?;
+        let (cut_us, peers) = watch(&mut link, tap, engine).map_err(failed)?;
+        let socket = link.take_passed().ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
+        let socket = RepairSocket::adopt(socket).map_err(failed)?;
+        let sessions = engine.gateway.resume(clock_us(), &peers);
+        if tap.kind() != TapKind::Ebpf {
+            // Its captures have no times. All of them are older than this.
+            engine.watch_arrivals(tap).map_err(failed)?;
+        }
+        engine.skips_outgoing_until_us = cut_us + MARGIN_US;
+        engine.begin();
+        Ok(Self { socket, former: Former { link, sessions, cut_us, is_told: false, is_main: false } })
+    }
+}
+
+/// Watches the packets that arrive, until the other process stops; returns when that was, and its sessions.
+#[expect(clippy::disallowed_methods, reason = "not a core: bounds the wait for another process")]
+fn watch(link: &mut Link, tap: &mut Tap, engine: &mut Engine) -> io::Result<(u64, Vec<PeerHandover>)> {
+    let mut poller = Poller::new()?;
+    poller.add(tap, 0, Interest::Readable)?;
+    poller.add(&link.as_fd(), 1, Interest::Readable)?;
+    let end = std::time::Instant::now() + PATIENCE;
+    while std::time::Instant::now() < end {
+        match link.poll()? {
+            Some(Message::Over { cut_us, peers }) => return Ok((cut_us, read(peers)?)),
+            Some(_) => return Err(io::ErrorKind::InvalidData.into()),
+            None => {}
+        }
+        if !engine.watch_arrivals(tap)? {
+            poller.wait(Some(LOOK))?.for_each(drop);
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+fn read(peers: Vec<Session>) -> io::Result<Vec<PeerHandover>> {
+    let peers: Option<Vec<_>> = peers.into_iter().map(Session::read).collect();
+    peers.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "expected sessions, saw something else"))
+}
+
+impl Passive {
+    /// Tells the process that this one has taken over from that it works, and takes its place for good when
+    /// that one allows it, or has ended.
+    pub(super) fn follow_former(&mut self) {
+        let Some(former) = &mut self.upgrade.former else { return };
+        if !former.is_told {
+            former.is_told = true;
+            let after_us = clock_us().saturating_sub(former.cut_us);
+            let taken = Message::Taken { after_us, sessions: former.sessions };
+            info!(
+                "took over {} sessions, {after_us} us after the other process had stopped",
+                former.sessions
+            );
+            if let Err(error) = former.link.send(&taken, &[]) {
+                warn!("cannot tell the other process that this one works: {error}");
+            }
+        }
+        let has_ended = match former.link.poll() {
+            Ok(None) => return,
+            Ok(Some(_)) => false,
+            Err(_) => true,
+        };
+        if !std::mem::replace(&mut former.is_main, true) {
+            self.become_main();
+        }
+        if has_ended {
+            self.upgrade.former = None;
+            self.on_alone();
+        }
+    }
+
+    /// Takes the sockets of clients, and speaks to the service manager.
+    fn become_main(&mut self) {
+        let path = &self.config.gateway.control;
+        if let Err(error) = self.control.take_place(path) {
+            warn!("status requests will not work: cannot take the place of {}: {error}", path.display());
+        }
+        self.losses.listen(path);
+        self.engine.capturing.listen(path);
+        self.upgrade.door.listen(path);
+        self.supervisor.speak();
+        self.tell_ready();
+    }
+
+    /// Takes what only one process can have.
+    fn on_alone(&mut self) {
+        self.exporter.configure(&self.config);
+        self.segments.expire();
+        let wanted = &self.config.gateway.tun;
+        let Some(inlet) = &mut self.ports.outlets.inlet else { return };
+        let present = inlet.tun().name().to_owned();
+        if present != *wanted
+            && let Err(error) = inlet.rename(wanted)
+        {
+            warn!("TUN device {present} keeps its name, because it cannot be named {wanted}: {error}");
+        }
+    }
+}
