@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use crate::outcome::{Made, Outcome};
 use crate::plan::{Figure, Scale};
-use crate::prose::{self, Missing};
 
 const HEAD: &str = "\
 # The papers' figures, run again
@@ -40,20 +39,11 @@ pub fn page(outcomes: &[(&Figure, Outcome)], folder: &str) -> String {
         text += OLDER;
     }
     text += "| figure | made by | the source's claim | ours | holds |\n|---|---|---|---|---|\n";
-    text += &rows(outcomes);
+    outcomes.iter().for_each(|(figure, outcome)| text += &row(figure, outcome));
     for (figure, outcome) in outcomes {
         text += &section(figure, outcome, folder);
     }
     text
-}
-
-/// The rows of the table: figures and missing ones, in their order.
-fn rows(outcomes: &[(&Figure, Outcome)]) -> String {
-    let figures = outcomes.iter().map(|(figure, outcome)| (prose::order(figure.id), row(figure, outcome)));
-    let missing = prose::missing().iter().map(|missing| (prose::order(&missing.id), missing_row(missing)));
-    let mut rows: Vec<_> = figures.chain(missing).collect();
-    rows.sort_by(|(one, _), (other, _)| one.cmp(other));
-    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 fn row(figure: &Figure, outcome: &Outcome) -> String {
@@ -72,11 +62,6 @@ fn row(figure: &Figure, outcome: &Outcome) -> String {
         theirs = figure.prose.claim_brief,
         ours = if outcome.claim.ours_brief.is_empty() { "see below" } else { &outcome.claim.ours_brief },
     )
-}
-
-fn missing_row(missing: &Missing) -> String {
-    let Missing { id, title, source, claim_brief, why } = missing;
-    format!("| {id}: {title} ({source}) | – | {claim_brief} | {why} | – |\n")
 }
 
 fn section(figure: &Figure, outcome: &Outcome, folder: &str) -> String {
@@ -218,12 +203,5 @@ mod tests {
         ] {
             assert!(section.contains(part), "{part}: {section}");
         }
-    }
-
-    #[test]
-    fn figures_that_are_not_run_have_a_row() {
-        let page = page(&[], "figures");
-        let row = page.lines().find(|line| line.starts_with("| 3.13")).unwrap();
-        assert!(row.contains("split mode is not built"), "{row}");
     }
 }

@@ -31,21 +31,8 @@ pub struct Prose {
     pub why: String,
 }
 
-/// A figure of a source that is not run.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Missing {
-    pub(crate) id: String,
-    pub(crate) title: String,
-    pub(crate) source: String,
-    pub(crate) claim_brief: String,
-    /// The reason.
-    pub(crate) why: String,
-}
-
 #[derive(Deserialize)]
 struct File {
-    missing: Vec<Missing>,
     #[serde(flatten)]
     figures: BTreeMap<String, Prose>,
 }
@@ -75,11 +62,6 @@ fn joined(text: &str) -> String {
 /// If `prose.toml` has none: a test asserts that every figure has its own.
 pub(crate) fn of(id: &str) -> &'static Prose {
     file().figures.get(id).unwrap_or_else(|| panic!("expected texts of figure {id} in prose.toml, saw none"))
-}
-
-/// Returns the figures that are not run.
-pub(crate) fn missing() -> &'static [Missing] {
-    &file().missing
 }
 
 /// Returns the place of a figure among all: the thesis, then Slingshot, by the numbers in its identifier (4,
@@ -151,6 +133,7 @@ impl<'a> Values<'a> {
         let medians = || points.iter().map(|point| point.median);
         let one = |value: f64| Some(number(value, decimals));
         match places {
+            _ if points.is_empty() => None,
             "first" => one(points.first()?.median),
             "last" => one(points.last()?.median),
             "least" => one(medians().reduce(f64::min)?),
@@ -208,6 +191,7 @@ mod tests {
     #[test]
     fn a_part_that_lacks_a_value_is_left_out_if_it_is_optional() {
         assert_eq!(filled("a[? {0.1@1}] b[?, {times}]"), "a b, 7");
+        assert_eq!(filled("a[? {0.1@*}][? {0.1@places}]"), "a");
         assert_eq!(filled("{0.0@5} {0.2@1} {1.0@1} {other}"), "{0.0@5} {0.2@1} {1.0@1} {other}");
     }
 
@@ -221,7 +205,6 @@ mod tests {
         let mut ids: Vec<&str> = crate::all().iter().map(|figure| figure.id).collect();
         ids.sort_unstable();
         assert_eq!(file().figures.keys().map(String::as_str).collect::<Vec<_>>(), ids);
-        assert!(missing().iter().all(|missing| !ids.contains(&missing.id.as_str())));
     }
 
     #[test]

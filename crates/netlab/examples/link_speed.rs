@@ -92,6 +92,7 @@ fn measure(case: &str, congestion: &str, duration: Duration) -> Result<(), LabEr
         flows: if name == "gigabit-both" { 4 } else { 1 },
         direction: if both { traffic::Direction::Both } else { traffic::Direction::Forward },
         verify: false,
+        ..TcpTransfer::default()
     };
     let busy_before = busy_ticks();
     let report = tcp_transfer(between, &plan, &mut unwatched)?;

@@ -10,6 +10,7 @@
 //! | `ladder.rs` | repairs, then NAKs, with real nodes: 4.8 |
 //! | `messages/` | latency of messages: 3.14, 3.15 |
 //! | `overload.rs` | drops of the kernel at a slow receiver: 4.1 |
+//! | `split.rs` | TCP that ends at the gateways, and its short connections: 3.13 |
 //!
 //! The values depend on the machine and on its other load, so verdicts here leave wide margins.
 
@@ -21,6 +22,7 @@ mod ladder;
 pub(crate) mod messages;
 mod overload;
 mod rig;
+mod split;
 mod stream;
 
 use crate::plan::Figure;
@@ -28,6 +30,7 @@ use crate::plan::Figure;
 pub(crate) fn figures() -> Vec<Figure> {
     [
         goodput::figures(),
+        split::figures(),
         messages::figures(),
         bursts::figures(),
         codes::figures(),

@@ -7,7 +7,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use super::between::Between;
-use super::connection::Connection;
+use super::connection::{Connection, Ends};
 use super::pattern::Pattern;
 use super::retransmits::tcp_retransmits;
 use super::watch::{Progress, Stop, Watcher, is_timeout, micros, watch};
@@ -31,6 +31,10 @@ pub struct TcpTransfer {
     pub direction: Direction,
     /// Whether every byte is compared with the one sent.
     pub verify: bool,
+    /// Port of the listening host; 0 for any.
+    pub port: u16,
+    /// Receive buffer of both ends in bytes; `None` for the kernel's default, which grows.
+    pub receive_buffer: Option<usize>,
 }
 
 impl Default for TcpTransfer {
@@ -41,6 +45,8 @@ impl Default for TcpTransfer {
             flows: 1,
             direction: Direction::Forward,
             verify: true,
+            port: 0,
+            receive_buffer: None,
         }
     }
 }
@@ -65,6 +71,8 @@ pub struct TcpReport {
     pub backward: Throughput,
     /// TCP segments retransmitted by both hosts during the transfer, by any of their connections.
     pub retransmits: u64,
+    /// Payload of each connection in the second half of the run, in bytes.
+    pub flow_bytes: Vec<u64>,
     /// Offset of the first byte of a connection that differs from the one sent, if any.
     pub mismatch: Option<u64>,
 }
@@ -170,10 +178,12 @@ fn open_flows(between: Between<'_>, plan: &TcpTransfer) -> Result<Vec<Flow>, Lab
         Direction::Backward => &[false],
         Direction::Both => &[true, false],
     };
+    let ends =
+        Ends { congestion: plan.congestion.as_deref(), port: plan.port, receive_buffer: plan.receive_buffer };
     let mut flows = Vec::new();
     for &is_forward in directions {
         for _ in 0..plan.flows {
-            let Connection { client, server } = Connection::open(between, plan.congestion.as_deref())?;
+            let Connection { client, server } = Connection::open(between, ends)?;
             let (sender, receiver) = if is_forward { (client, server) } else { (server, client) };
             flows.push(Flow { sender, receiver, is_forward, received_bytes: AtomicU64::new(0) });
         }
@@ -213,6 +223,8 @@ fn sample(flows: &[Flow], duration: Duration, watcher: Watcher<'_>, stop: &Stop)
         of_direction.map(|flow| flow.received_bytes.load(Ordering::Relaxed)).sum()
     };
     let mut report = TcpReport::default();
+    let each = || flows.iter().map(|flow| flow.received_bytes.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    let mut first_half = None;
     let mut sampled = |progress: Progress| {
         for (throughput, is_forward) in [(&mut report.forward, true), (&mut report.backward, false)] {
             if flows.iter().any(|flow| flow.is_forward == is_forward) {
@@ -220,10 +232,15 @@ fn sample(flows: &[Flow], duration: Duration, watcher: Watcher<'_>, stop: &Stop)
                 throughput.samples.push(Sample { elapsed_us: progress.elapsed_us, received_bytes });
             }
         }
+        if first_half.is_none() && progress.elapsed_us >= micros(duration) / 2 {
+            first_half = Some(each());
+        }
         watcher(progress)
     };
     let both = || total(true) + total(false);
     watch(start_us, start_us + micros(duration), &mut sampled, both, || stop.is_set());
+    let before = first_half.unwrap_or_else(|| vec![0; flows.len()]);
+    report.flow_bytes = each().iter().zip(before).map(|(bytes, before)| bytes - before).collect();
     report
 }
 

@@ -15,6 +15,17 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
+/// Settings of both ends of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ends<'a> {
+    /// Congestion control by its kernel name; `None` for the kernel's default.
+    pub(super) congestion: Option<&'a str>,
+    /// Port of the listening end; 0 for any.
+    pub(super) port: u16,
+    /// Receive buffer in bytes; `None` for the kernel's default, which grows.
+    pub(super) receive_buffer: Option<usize>,
+}
+
 /// Both ends of a connection. Operations time out after a tick; closing an end drops its unsent data.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -25,16 +36,16 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects `between.from` to `between.to`; both ends use `congestion`.
-    pub(super) fn open(between: Between<'_>, congestion: Option<&str>) -> Result<Self, LabError> {
-        let listener = between.to.run(|| listen(between, congestion))?;
+    /// Connects `between.from` to `between.to`.
+    pub(super) fn open(between: Between<'_>, ends: Ends<'_>) -> Result<Self, LabError> {
+        let listener = between.to.run(|| listen(between, ends))?;
         let address = local_address(&listener)?;
-        let client = between.from.run(|| connect(address, congestion))?;
+        let client = between.from.run(|| connect(address, ends))?;
         let (server, _) = listener
             .accept()
             .map_err(|e| LabError::system(format!("no connection arrived at {address}"), e))?;
         for end in [&client, &server] {
-            if let Some(name) = congestion {
+            if let Some(name) = ends.congestion {
                 verify_congestion(end, name)?;
             }
             prepare(end)
@@ -44,11 +55,14 @@ impl Connection {
     }
 }
 
-fn listen(between: Between<'_>, congestion: Option<&str>) -> Result<Socket, LabError> {
-    let address = SocketAddr::new(between.address, 0);
-    let socket = tcp_socket(address, congestion)?;
+/// Listens at `between.to`; waits for a connection have an end.
+pub(super) fn listen(between: Between<'_>, ends: Ends<'_>) -> Result<Socket, LabError> {
+    let address = SocketAddr::new(between.address, ends.port);
+    let socket = tcp_socket(address, ends)?;
     socket
-        .bind(&SockAddr::from(address))
+        // connections of an earlier listener have the port too
+        .set_reuse_address(true)
+        .and_then(|()| socket.bind(&SockAddr::from(address)))
         .and_then(|()| socket.listen(1))
         // this bounds `accept` as well
         .and_then(|()| socket.set_read_timeout(Some(CONNECT_PATIENCE)))
@@ -58,7 +72,7 @@ fn listen(between: Between<'_>, congestion: Option<&str>) -> Result<Socket, LabE
     Ok(socket)
 }
 
-fn local_address(listener: &Socket) -> Result<SocketAddr, LabError> {
+pub(super) fn local_address(listener: &Socket) -> Result<SocketAddr, LabError> {
     let address =
         listener.local_addr().map_err(|e| LabError::system("cannot read the port of a listener", e))?;
     address.as_socket().ok_or_else(|| {
@@ -66,19 +80,25 @@ fn local_address(listener: &Socket) -> Result<SocketAddr, LabError> {
     })
 }
 
-fn connect(address: SocketAddr, congestion: Option<&str>) -> Result<Socket, LabError> {
-    let socket = tcp_socket(address, congestion)?;
+/// Connects the calling thread's namespace.
+pub(super) fn connect(address: SocketAddr, ends: Ends<'_>) -> Result<Socket, LabError> {
+    let socket = tcp_socket(address, ends)?;
     socket
         .connect_timeout(&SockAddr::from(address), CONNECT_PATIENCE)
         .map_err(|e| LabError::system(format!("cannot connect to {address}"), e))?;
     Ok(socket)
 }
 
-fn tcp_socket(address: SocketAddr, congestion: Option<&str>) -> Result<Socket, LabError> {
+fn tcp_socket(address: SocketAddr, ends: Ends<'_>) -> Result<Socket, LabError> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
         .map_err(|e| LabError::system("cannot make a TCP socket", e))?;
-    if let Some(name) = congestion {
+    if let Some(name) = ends.congestion {
         socket.set_tcp_congestion(name.as_bytes()).map_err(|e| refused(name, e))?;
+    }
+    if let Some(bytes) = ends.receive_buffer {
+        socket
+            .set_recv_buffer_size(bytes)
+            .map_err(|e| LabError::system(format!("cannot set a receive buffer of {bytes} bytes"), e))?;
     }
     Ok(socket)
 }
@@ -107,7 +127,7 @@ fn verify_congestion(socket: &Socket, wanted: &str) -> Result<(), LabError> {
 
 /// Bounds every operation, and makes a closed connection discard its unsent data, which it would otherwise
 /// send for minutes.
-fn prepare(socket: &Socket) -> io::Result<()> {
+pub(super) fn prepare(socket: &Socket) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_read_timeout(Some(TICK))?;
     socket.set_write_timeout(Some(TICK))?;

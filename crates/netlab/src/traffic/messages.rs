@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::between::Between;
-use super::connection::Connection;
+use super::connection::{Connection, Ends};
 use super::pattern::Pattern;
 use super::watch::{Stop, Watcher, is_timeout, micros, sleep_until, watch};
 use crate::clock::now_us;
@@ -95,7 +95,8 @@ pub fn message_stream(
     watcher: Watcher<'_>,
 ) -> Result<MessageReport, LabError> {
     let interval_us = check(plan)?;
-    let Connection { client, server } = Connection::open(between, plan.congestion.as_deref())?;
+    let ends = Ends { congestion: plan.congestion.as_deref(), ..Ends::default() };
+    let Connection { client, server } = Connection::open(between, ends)?;
     client.set_nodelay(true).map_err(|e| LabError::system("cannot switch Nagle's algorithm off", e))?;
     let stream =
         Stream { client, server, plan, interval_us, pattern: Pattern::new(), delivered: AtomicU64::new(0) };

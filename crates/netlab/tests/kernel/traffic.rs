@@ -4,11 +4,14 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use netlab::emulator::EmulatorConfig;
+use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{
-    Between, Direction, MessageStream, Pace, TcpTransfer, UdpStream, message_stream, tcp_transfer,
-    udp_stream, unwatched,
+    Between, Direction, MessageStream, Pace, TcpFetch, TcpTransfer, UdpStream, message_stream, tcp_fetch,
+    tcp_transfer, udp_stream, unwatched,
 };
 use netlab::{Namespace, privilege};
+use simnet::link::LinkConfig;
 
 struct Cable {
     left: Namespace,
@@ -69,9 +72,40 @@ fn bulk_tcp_runs_both_ways_in_several_flows() {
     let report = tcp_transfer(cable.to("10.0.0.2"), &plan, &mut unwatched).unwrap();
     assert!(report.forward.received_bytes() > 0 && report.backward.received_bytes() > 0, "{report:?}");
     assert_eq!(report.mismatch, None);
+    let second_half: u64 = report.flow_bytes.iter().sum();
+    assert!(report.flow_bytes.len() == 6 && second_half > 0, "{report:?}");
+    assert!(second_half <= report.forward.received_bytes() + report.backward.received_bytes(), "{report:?}");
     let backward = TcpTransfer { direction: Direction::Backward, ..plan };
     let report = tcp_transfer(cable.to("10.0.0.2"), &backward, &mut unwatched).unwrap();
     assert!(report.forward.received_bytes() == 0 && report.backward.received_bytes() > 0, "{report:?}");
+}
+
+#[test]
+fn a_fetch_takes_two_round_trips_and_ends_with_the_patience() {
+    let test = "a_fetch_takes_two_round_trips_and_ends_with_the_patience";
+    if !privilege::available_or_skip(test) {
+        return;
+    }
+    let link = LinkConfig { delay_us: 40_000, ..LinkConfig::default() };
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link)).unwrap();
+    let between = Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) };
+    let short = TcpFetch {
+        congestion: Some("reno".to_owned()),
+        bytes: 1,
+        port: 8_080,
+        receive_buffer: None,
+        patience: Duration::from_secs(30),
+    };
+    for _ in 0..2 {
+        let time_us = tcp_fetch(between, &short, &mut unwatched).unwrap().unwrap();
+        assert!(time_us >= 160_000, "{time_us} us");
+    }
+    // The kernel doubles the buffer, and each round trip brings a window.
+    let long = TcpFetch { bytes: 5_000_000, receive_buffer: Some(64 << 10), ..short.clone() };
+    let time_us = tcp_fetch(between, &long, &mut unwatched).unwrap().unwrap();
+    assert!(time_us >= 5_000_000 / (128 << 10) * 80_000, "{time_us} us");
+    let hasty = TcpFetch { patience: Duration::from_millis(50), ..short };
+    assert_eq!(tcp_fetch(between, &hasty, &mut unwatched).unwrap(), None);
 }
 
 #[test]

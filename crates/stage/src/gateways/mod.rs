@@ -4,10 +4,13 @@
 //! |---|---|
 //! | `pair.rs` | the gateways, as child processes that end with their owner |
 //! | `sites.rs` | the sites, and the ends of their traffic |
+//! | `ways.rs` | TCP without gateways, past them, and ended by them |
 
 #[allow(clippy::disallowed_methods, reason = "waits for real processes")]
 mod pair;
 mod sites;
+mod ways;
 
-pub use pair::{End, GatewayPair, Setting};
+pub use pair::{End, GatewayPair, Setting, SplitSetting};
 pub use sites::{between, sites};
+pub use ways::{Way, WayPlan, WayStage};

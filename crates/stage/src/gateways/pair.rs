@@ -33,6 +33,19 @@ pub struct Setting {
     pub injection: &'static str,
     /// Whether gateways turn by ticks at a high packet rate.
     pub tick: bool,
+    /// Connections that end at the gateways; none if absent.
+    pub split: Option<SplitSetting>,
+}
+
+/// Split mode of both gateways.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitSetting {
+    /// Port of the servers.
+    pub port: u16,
+    /// Buffer for all connections, such as `64MiB`.
+    pub buffer: String,
+    /// Congestion control of the carriers.
+    pub congestion: String,
 }
 
 impl Default for Setting {
@@ -45,6 +58,7 @@ impl Default for Setting {
             tap: "auto",
             injection: "auto",
             tick: true,
+            split: None,
         }
     }
 }
@@ -120,6 +134,9 @@ impl GatewayPair {
             pair.launch(side, end.namespace)?;
         }
         pair.wait_until_up(Duration::from_secs(30))?;
+        if setting.split.is_some() {
+            pair.wait_until_splitting(Duration::from_secs(30))?;
+        }
         Ok(pair)
     }
 
@@ -200,6 +217,26 @@ impl GatewayPair {
         bail!("the gateways did not find each other within {patience:?}; their logs:\n{}", self.logs())
     }
 
+    /// Waits until each gateway splits connections.
+    ///
+    /// # Errors
+    /// As of [`GatewayPair::wait_until_up`].
+    pub fn wait_until_splitting(&mut self, patience: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            let splits = |side| {
+                let split = self.status(side).ok().and_then(|status| status.split);
+                split.is_some_and(|split| split.sites.iter().all(|site| site.is_splitting))
+            };
+            if splits(0) && splits(1) {
+                return Ok(());
+            }
+            self.none_has_ended()?;
+            sleep(Duration::from_millis(20));
+        }
+        bail!("the gateways split no connections within {patience:?}; their logs:\n{}", self.logs())
+    }
+
     fn none_has_ended(&mut self) -> anyhow::Result<()> {
         for side in 0..2 {
             let Some(child) = &mut self.children[side] else { continue };
@@ -277,6 +314,24 @@ impl Drop for GatewayPair {
     }
 }
 
+impl SplitSetting {
+    /// Returns the section `[split]`, and the lines of split mode in `[[peer]]` and `[gateway]`. A gateway
+    /// has the first address of its site.
+    fn lines(&self, own: &End<'_>, far: &End<'_>) -> (String, String, String) {
+        let Self { port, buffer, congestion } = self;
+        let door = |end: &End<'_>| end.networks.iter().find_map(|network| network.hosts().next());
+        let door = |end| SocketAddr::new(door(end).unwrap_or(end.listen.ip()), 4701);
+        let networks: Vec<_> = own.networks.iter().map(|network| format!("\"{network}\"")).collect();
+        let section = format!(
+            "[split]\nlisten = \"{}\"\nports = [{port}]\naccept = \"early\"\nbuffer = \"{buffer}\"\n\
+             congestion = \"{congestion}\"\n\n",
+            door(own)
+        );
+        let carrier = format!("carrier = \"{}\"\n", door(far));
+        (section, carrier, format!("local_networks = [{}]\n", networks.join(", ")))
+    }
+}
+
 fn make_directory() -> anyhow::Result<PathBuf> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -311,8 +366,10 @@ fn code_lines(setting: &Setting) -> String {
 fn shell(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &Setting) -> Shell {
     let (own, far) = (&ends[side], &ends[1 - side]);
     let networks: Vec<_> = far.networks.iter().map(|network| format!("\"{network}\"")).collect();
+    let (split, of_peer, local) =
+        setting.split.as_ref().map_or_else(Default::default, |split| split.lines(own, far));
     let before = format!(
-        "[gateway]\nmode = \"passive\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\
+        "[gateway]\n{local}mode = \"passive\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\
          injection = \"{}\"\ntick = {}\n\n",
         own.wan,
         own.listen,
@@ -322,7 +379,7 @@ fn shell(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &Setting) 
         setting.tick,
     );
     let after = format!(
-        "[[peer]]\naddress = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",
+        "{split}[[peer]]\n{of_peer}address = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",
         far.listen,
         networks.join(", "),
     );

@@ -16,6 +16,7 @@ mod rig;
 mod scrape;
 mod soak;
 mod speed;
+mod split;
 mod stall;
 mod standstill;
 mod tcp;
@@ -62,6 +63,8 @@ pub(crate) enum Command {
     Overload(overload::Plan),
     /// Shares of protected and bare flows on one bottleneck, with and without gateways.
     Fairness(fairness::Plan),
+    /// TCP by each way: without gateways, past passive ones, and ended by gateways in split mode.
+    Split(split::Plan),
     /// TCP goodput while a gateway is stopped for seconds.
     Stall(stall::Plan),
     /// Memory use and recovery over minutes.
@@ -104,6 +107,7 @@ pub(crate) fn run(
         Command::Scrape(plan) => scrape::run(&program()?, plan),
         Command::Overload(plan) => overload::run(&program()?, plan),
         Command::Fairness(plan) => fairness::run(&program()?, plan),
+        Command::Split(plan) => split::run(&program()?, plan),
         Command::Stall(plan) => stall::run(&program()?, plan),
         Command::Soak(plan) => soak::run(&program()?, plan),
     }?;

@@ -1,0 +1,171 @@
+//! TCP between two sites by each way: without gateways, past passive ones, and ended by gateways.
+
+use std::path::Path;
+use std::time::Duration;
+
+use loss::LossModel;
+use maelstrom::status::Status;
+use netlab::LabError;
+use netlab::emulator::EmulatorConfig;
+use netlab::topology::{TwoSites, TwoSitesConfig};
+use netlab::traffic::{TcpFetch, TcpReport, TcpTransfer, Watcher, tcp_fetch, tcp_transfer};
+use simnet::link::LinkConfig;
+
+use super::pair::{End, GatewayPair, Setting, SplitSetting};
+use super::sites::between;
+
+/// Port of the servers.
+const PORT: u16 = 8_080;
+
+/// The way of connections from one site to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// There are no gateways.
+    Direct,
+    /// Gateways recover lost packets.
+    Passive,
+    /// Connections end at the gateways, whose carriers are protected.
+    Split,
+}
+
+impl Way {
+    /// All ways.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Passive, Self::Split];
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Passive => "passive",
+            Self::Split => "split",
+        }
+    }
+}
+
+/// A link, its hosts, and the way of their connections.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WayPlan {
+    /// The way.
+    pub way: Way,
+    /// Rate of the link in bit/s.
+    pub rate_bps: u64,
+    /// One-way delay of the link in microseconds.
+    pub delay_us: u64,
+    /// Losses of the link in both directions.
+    pub loss: LossModel,
+    /// Congestion control of the hosts.
+    pub congestion: String,
+    /// Receive buffer of the hosts in bytes; `None` for the kernel's, which grows.
+    pub receive_buffer: Option<usize>,
+    /// Bytes up to which the buffers of hosts grow.
+    pub buffer_max: u64,
+    /// Buffer of the gateways for split connections, such as `64MiB`.
+    pub split_buffer: String,
+}
+
+impl WayPlan {
+    /// Returns the gateways, if there are any.
+    pub fn setting(&self) -> Option<Setting> {
+        let split =
+            SplitSetting { port: PORT, buffer: self.split_buffer.clone(), congestion: "bbr".to_owned() };
+        match self.way {
+            Way::Direct => None,
+            Way::Passive => Some(Setting::default()),
+            Way::Split => Some(Setting { split: Some(split), ..Setting::default() }),
+        }
+    }
+
+    /// Builds the sites and starts the gateways.
+    ///
+    /// # Errors
+    /// If privilege is missing, or a gateway does not start; the error contains the logs.
+    pub fn build(&self, program: &Path, seed: u64) -> anyhow::Result<WayStage> {
+        let link = LinkConfig {
+            rate_bps: Some(self.rate_bps),
+            delay_us: self.delay_us,
+            loss: self.loss.clone(),
+            seed,
+            ..LinkConfig::default()
+        };
+        let config = TwoSitesConfig { tcp_buffer_max: self.buffer_max, ..TwoSitesConfig::default() };
+        let sites = TwoSites::build(&config, &EmulatorConfig::symmetric(link))?;
+        let setting = self.setting();
+        let pair =
+            setting.map(|setting| GatewayPair::start(program, &End::of(&sites), &setting)).transpose()?;
+        Ok(WayStage { pair, sites, plan: self.clone() })
+    }
+}
+
+/// Two sites and the gateways of a way.
+pub struct WayStage {
+    // Dropped before its namespaces.
+    pair: Option<GatewayPair>,
+    sites: TwoSites,
+    plan: WayPlan,
+}
+
+impl WayStage {
+    /// Sends from the first site to the second for this time, on several connections.
+    ///
+    /// # Errors
+    /// Those of [`tcp_transfer`].
+    pub fn transfer(
+        &self,
+        flows: usize,
+        duration: Duration,
+        watcher: Watcher<'_>,
+    ) -> Result<TcpReport, LabError> {
+        let transfer = TcpTransfer {
+            congestion: Some(self.plan.congestion.clone()),
+            duration,
+            flows,
+            port: PORT,
+            receive_buffer: self.plan.receive_buffer,
+            ..TcpTransfer::default()
+        };
+        tcp_transfer(between(&self.sites), &transfer, watcher)
+    }
+
+    /// Fetches bytes of the second site, and returns the time in microseconds; `None` if the patience ends
+    /// before.
+    ///
+    /// # Errors
+    /// Those of [`tcp_fetch`].
+    pub fn fetch(
+        &self,
+        bytes: u64,
+        patience: Duration,
+        watcher: Watcher<'_>,
+    ) -> Result<Option<u64>, LabError> {
+        let fetch = TcpFetch {
+            congestion: Some(self.plan.congestion.clone()),
+            bytes,
+            port: PORT,
+            receive_buffer: self.plan.receive_buffer,
+            patience,
+        };
+        tcp_fetch(between(&self.sites), &fetch, watcher)
+    }
+
+    /// Returns the sites.
+    pub fn sites(&self) -> &TwoSites {
+        &self.sites
+    }
+
+    /// Returns the status of both gateways, if there are any.
+    ///
+    /// # Errors
+    /// If one does not answer.
+    pub fn statuses(&self) -> anyhow::Result<Option<[Status; 2]>> {
+        let Some(pair) = &self.pair else { return Ok(None) };
+        Ok(Some([pair.status(0)?, pair.status(1)?]))
+    }
+
+    /// Stops the gateways.
+    ///
+    /// # Errors
+    /// If one ends with an error.
+    pub fn close(self) -> anyhow::Result<()> {
+        self.pair.map_or(Ok(()), GatewayPair::stop)
+    }
+}

@@ -1,0 +1,287 @@
+//! TCP by each way between two sites: goodput, shares of flows, and the time of short connections.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use loss::LossModel;
+use maelstrom::status::Status;
+use netlab::topology::TwoSitesConfig;
+use netlab::traffic::unwatched;
+use simnet::units::{format_bit_rate, parse_bit_rate, parse_size};
+use stage::gateways::{Way, WayPlan, WayStage};
+use undrop::output;
+
+use crate::bench::{guard, rig};
+
+/// Header bytes of a packet of the sites: IPv4, TCP, timestamps.
+const HEADER_BYTES: f64 = 52.0;
+/// Bytes of the fetch by which connections, carriers and gateways get to know the link.
+const WARM_UP_BYTES: u64 = 10_000_000;
+
+/// TCP between two sites without gateways, past passive gateways, and ended by gateways in split mode.
+///
+/// Prints the goodput in the second half of each run, or with `--fetch` the time from the first packet of a
+/// connection to the last byte of the answer. Carriers have bbr, and gateways their default code.
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    /// Ways: direct, passive, split.
+    #[arg(long, value_delimiter = ',', default_value = "direct,passive,split", value_parser = parse_way)]
+    way: Vec<Way>,
+    /// Rate of the link.
+    #[arg(long, default_value = "1gbit", value_parser = parse_bit_rate)]
+    rate: u64,
+    /// One-way delays of the link in milliseconds.
+    #[arg(long, value_delimiter = ',', default_value = "10,50,100,175,250")]
+    delay_ms: Vec<u64>,
+    /// Losses of the link.
+    #[arg(long, value_delimiter = ',', default_value = "none,uniform:0.01")]
+    loss: Vec<LossModel>,
+    /// Congestion controls of the hosts, by the kernel's names.
+    #[arg(long, value_delimiter = ',', default_value = "cubic")]
+    congestion: Vec<String>,
+    /// Receive buffers of the hosts: a size, or 0 for the kernel's, which grows up to `--host-buffer`.
+    #[arg(long, value_delimiter = ',', default_value = "64kib,0", value_parser = parse_size)]
+    receive_buffer: Vec<u64>,
+    /// Bytes up to which the buffers of hosts grow; the kernel's own limit is 6 MiB.
+    #[arg(long, default_value = "6mib", value_parser = parse_size)]
+    host_buffer: u64,
+    /// Buffer of the gateways for split connections.
+    #[arg(long, default_value = "256MiB")]
+    buffer: String,
+    /// Number of simultaneous connections.
+    #[arg(long, default_value_t = 1)]
+    flows: usize,
+    /// Length of each transfer in seconds; by default longer on longer links.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: Option<u64>,
+    /// Fetch answers of these sizes, one connection each, in place of long transfers.
+    #[arg(long, value_delimiter = ',', value_parser = parse_size)]
+    fetch: Vec<u64>,
+    /// Number of fetches of each size.
+    #[arg(long, default_value_t = 5)]
+    fetches: usize,
+    /// Longest time of a fetch in seconds.
+    #[arg(long, default_value_t = 30)]
+    patience: u64,
+    /// Number of runs of each transfer, with other losses each.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
+    runs: u64,
+    /// Count runs during which the machine was disturbed, in place of repeating them.
+    #[arg(long)]
+    count_disturbed: bool,
+}
+
+impl Plan {
+    fn cells(&self) -> Vec<WayPlan> {
+        let mut cells = Vec::new();
+        for loss in &self.loss {
+            for &delay_ms in &self.delay_ms {
+                for congestion in &self.congestion {
+                    for &buffer in &self.receive_buffer {
+                        cells.extend(self.way.iter().map(|&way| WayPlan {
+                            way,
+                            rate_bps: self.rate,
+                            delay_us: delay_ms * 1_000,
+                            loss: loss.clone(),
+                            congestion: congestion.clone(),
+                            receive_buffer: usize::try_from(buffer).ok().filter(|&bytes| bytes > 0),
+                            buffer_max: self.host_buffer,
+                            split_buffer: self.buffer.clone(),
+                        }));
+                    }
+                }
+            }
+        }
+        cells
+    }
+
+    /// Time in which a connection fills its link, and as much again.
+    fn seconds(&self, cell: &WayPlan) -> u64 {
+        self.seconds.unwrap_or(6 + cell.delay_us * 60 / 1_000_000)
+    }
+
+    fn measured<T>(&self, measure: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        if self.count_disturbed { measure() } else { Ok(guard::undisturbed(measure)?.0) }
+    }
+}
+
+fn parse_way(text: &str) -> Result<Way, String> {
+    let names = Way::ALL.map(Way::name).join(", ");
+    let found = Way::ALL.into_iter().find(|way| way.name() == text);
+    found.ok_or_else(|| format!("expected one of {names}, saw {text:?}"))
+}
+
+/// Runs all cells and prints a row of each.
+pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
+    let (rate, flows) = (format_bit_rate(plan.rate), plan.flows);
+    println!(
+        "link of {rate}, {flows} flows, buffers of hosts up to {} bytes, of gateways {}\n",
+        plan.host_buffer, plan.buffer
+    );
+    if plan.fetch.is_empty() { transfers(program, plan) } else { fetches(program, plan) }
+}
+
+/// The values of one transfer.
+struct Transferred {
+    mbps: f64,
+    /// Jain's index of the flows: 1 if all are equally fast.
+    fairness: f64,
+    /// Repair bytes for each byte of packets.
+    overhead: f64,
+    /// Processors that both gateways used.
+    cores: f64,
+    residual: u64,
+    carriers_resent: u64,
+}
+
+fn transfers(program: &Path, plan: &Plan) -> anyhow::Result<()> {
+    println!(
+        "| loss | one way | hosts | receive buffer | way | Mbit/s (min–max) | of data's share | Jain | overhead | cores of both gateways | residual | carriers sent again |"
+    );
+    println!("|---|--:|---|--:|---|--:|--:|--:|--:|--:|--:|--:|");
+    for cell in plan.cells() {
+        let runs = (0..plan.runs).map(|seed| plan.measured(|| transfer(program, plan, &cell, seed)));
+        let runs = runs.collect::<anyhow::Result<Vec<Transferred>>>()?;
+        let of = |value: fn(&Transferred) -> f64| rig::spread(runs.iter().map(value).collect());
+        let ((mbps, least, most), (fairness, ..)) = (of(|run| run.mbps), of(|run| run.fairness));
+        let ((overhead, ..), (cores, ..)) = (of(|run| run.overhead), of(|run| run.cores));
+        let packet_bytes = f64::from(TwoSitesConfig::default().lan_mtu);
+        let room = plan.rate as f64 / 1e6 * (packet_bytes - HEADER_BYTES) / packet_bytes / (1.0 + overhead);
+        let last = runs.last().map_or((0, 0), |run| (run.residual, run.carriers_resent));
+        output::line(&format!(
+            "{} {mbps:.1} ({least:.1}–{most:.1}) | {:.0} % | {fairness:.3} | {:.1} % | {cores:.2} | {} | {} |",
+            head(&cell),
+            mbps * 100.0 / room,
+            overhead * 100.0,
+            last.0,
+            last.1
+        ))?;
+    }
+    Ok(())
+}
+
+/// The first columns of a row.
+fn head(cell: &WayPlan) -> String {
+    let buffer = cell.receive_buffer.map_or("grows".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
+    let WayPlan { loss, congestion, way, .. } = cell;
+    format!("| {loss} | {} ms | {congestion} | {buffer} | {} |", cell.delay_us / 1_000, way.name())
+}
+
+fn transfer(program: &Path, plan: &Plan, cell: &WayPlan, seed: u64) -> anyhow::Result<Transferred> {
+    let stage = cell.build(program, seed)?;
+    let before = cpu_s(&stage)?;
+    let seconds = plan.seconds(cell);
+    let report = stage.transfer(plan.flows, Duration::from_secs(seconds), &mut unwatched)?;
+    let cores = (cpu_s(&stage)? - before) / seconds as f64;
+    anyhow::ensure!(report.mismatch.is_none(), "another byte arrived than was sent at {:?}", report.mismatch);
+    let statuses = stage.statuses()?;
+    let of = |value: fn(&Status, &Status) -> f64| statuses.as_ref().map_or(0.0, |[a, b]| value(a, b));
+    let transferred = Transferred {
+        mbps: report.forward.second_half_bps() / 1e6,
+        fairness: jain(&report.flow_bytes),
+        overhead: of(|near, _| near.peers[0].egress.overhead_percent / 100.0),
+        cores,
+        residual: of(|_, far| far.peers[0].ingress.loss.residual as f64) as u64,
+        carriers_resent: of(|near, _| carriers_resent(near) as f64) as u64,
+    };
+    output::note(format_args!("{} {:.1} Mbit/s{}", head(cell), transferred.mbps, details(&statuses)));
+    stage.close()?;
+    Ok(transferred)
+}
+
+fn carriers_resent(status: &Status) -> u64 {
+    status.split.iter().flat_map(|split| &split.sites).map(|site| site.retransmits_wan).sum()
+}
+
+/// Counts that explain a value.
+fn details(statuses: &Option<[Status; 2]>) -> String {
+    let Some([near, far]) = statuses else { return String::new() };
+    let (egress, ingress) = (&near.peers[0].egress, &far.peers[0].ingress);
+    let pauses = (near.pauses.count, far.pauses.count);
+    let mut text = format!(
+        "; {}, lost {}, residual {}, late {}, pauses {pauses:?}",
+        egress.code, ingress.loss.lost, ingress.loss.residual, ingress.late
+    );
+    if near.split.is_some() {
+        let _ = write!(text, ", carriers sent {} segments again", carriers_resent(near));
+    }
+    text
+}
+
+/// Processor time of the gateways in seconds.
+fn cpu_s(stage: &WayStage) -> anyhow::Result<f64> {
+    let statuses = stage.statuses()?;
+    statuses.iter().flatten().map(|status| rig::cpu_s(status.gateway.pid)).sum()
+}
+
+/// Jain's index of fairness: the square of the sum by the number times the sum of squares.
+fn jain(shares: &[u64]) -> f64 {
+    let sum: f64 = shares.iter().map(|&share| share as f64).sum();
+    let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
+    if squares == 0.0 { 0.0 } else { sum * sum / (shares.len() as f64 * squares) }
+}
+
+fn fetches(program: &Path, plan: &Plan) -> anyhow::Result<()> {
+    let sizes: Vec<String> = plan.fetch.iter().map(|bytes| format!("{} KB", bytes / 1_000)).collect();
+    println!("| loss | one way | hosts | receive buffer | way | first fetch | {} |", sizes.join(" | "));
+    println!("|---|--:|---|--:|---|--:|{}", "--:|".repeat(sizes.len()));
+    for cell in plan.cells() {
+        for seed in 0..plan.runs {
+            let times = plan.measured(|| fetch_all(program, plan, &cell, seed))?;
+            let shown: Vec<String> = times.into_iter().map(|times| ms(times, plan.patience)).collect();
+            output::line(&format!("{} {} |", head(&cell), shown.join(" | ")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the times in microseconds of a first fetch, and of the fetches of each size.
+fn fetch_all(
+    program: &Path,
+    plan: &Plan,
+    cell: &WayPlan,
+    seed: u64,
+) -> anyhow::Result<Vec<Vec<Option<u64>>>> {
+    let stage = cell.build(program, seed)?;
+    let patience = Duration::from_secs(plan.patience);
+    let mut all = vec![vec![stage.fetch(WARM_UP_BYTES, patience, &mut unwatched)?]];
+    for &bytes in &plan.fetch {
+        let mut times = Vec::new();
+        while times.len() < plan.fetches && times.last() != Some(&None) {
+            times.push(stage.fetch(bytes, patience, &mut unwatched)?);
+        }
+        all.push(times);
+    }
+    stage.close()?;
+    Ok(all)
+}
+
+/// Median and range of times; one that is missing exceeds the patience.
+fn ms(times: Vec<Option<u64>>, patience_s: u64) -> String {
+    if times.contains(&None) {
+        return format!("more than {patience_s} s");
+    }
+    let (median, least, most) = rig::spread(times.into_iter().flatten().map(|us| us as f64 / 1e3).collect());
+    format!("{median:.0} ms ({least:.0}–{most:.0})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_shares_are_fair_and_one_flow_among_four_is_not() {
+        assert!((jain(&[5, 5, 5]) - 1.0).abs() < 1e-9);
+        assert!((jain(&[8, 0, 0, 0]) - 0.25).abs() < 1e-9);
+        assert_eq!(jain(&[0, 0]), 0.0);
+    }
+
+    #[test]
+    fn a_fetch_that_did_not_end_is_longer_than_the_patience() {
+        assert_eq!(ms(vec![Some(3_000), Some(1_000), Some(2_000)], 30), "2 ms (1–3)");
+        assert_eq!(ms(vec![Some(3_000), None], 30), "more than 30 s");
+        assert!(parse_way("late").unwrap_err().contains("direct, passive, split"));
+    }
+}
