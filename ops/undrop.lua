@@ -11,7 +11,7 @@
 -- `maelstrom.malformed`, which names the field, what was expected and what came.
 
 -- begin of what `cargo xtask wire --write` makes from docs/wire.toml
-local VERSIONS = { maelstrom = 7, ricochet = 11 }
+local VERSIONS = { maelstrom = 8, ricochet = 11 }
 local DATAGRAMS = {
   maelstrom = {
     [1] = { name = "Hello", layout = "hello" },

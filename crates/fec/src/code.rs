@@ -140,11 +140,15 @@ impl fmt::Display for Code {
             Self::ReedSolomon(ReedSolomonConfig { r, c, interleave, .. }) => {
                 write!(f, "reed-solomon ({r},{c}) x{interleave}")
             }
-            Self::Sliding(SlidingConfig { rate, window, density: DENSITY_FULL, .. }) => {
-                write!(f, "sliding ({window}; {rate})")
-            }
-            Self::Sliding(SlidingConfig { rate, window, density, .. }) => {
-                write!(f, "sliding ({window}; {rate}, density {density})")
+            Self::Sliding(SlidingConfig { rate, window, stripes, density, .. }) => {
+                write!(f, "sliding ({window}; {rate}")?;
+                if *stripes > 1 {
+                    write!(f, ", {stripes} stripes")?;
+                }
+                if *density < DENSITY_FULL {
+                    write!(f, ", density {density}")?;
+                }
+                f.write_str(")")
             }
         }
     }

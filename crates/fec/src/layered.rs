@@ -326,6 +326,7 @@ impl<P: Copy> LayeredEncoder<P> {
         emit(Repair {
             row: layer,
             draw: Draw::default(),
+            stripes: 1,
             packets: &bin.packets,
             coefficients: &ONES[..bin.packets.len()],
             payload: &self.payloads[at * self.symbol_max..][..bin.length],

@@ -52,6 +52,8 @@ pub use reed_solomon::{BLOCK_C_MAX, BLOCK_R_MAX, ReedSolomonConfig, ReedSolomonE
 pub use repair::{Draw, Repair};
 pub use ring::{SymbolHandle, SymbolRing};
 pub use scheme::{Scheme, Sending, UnknownScheme};
-pub use sliding::{DENSITY_FULL, SlidingConfig, SlidingEncoder, WINDOW_MAX, coding_coefficients};
+pub use sliding::{
+    DENSITY_FULL, STRIPES_MAX, SlidingConfig, SlidingEncoder, WINDOW_MAX, coding_coefficients, stripes_max,
+};
 pub use symbol::{SymbolId, Term};
 pub use tinymt32::TinyMt32;

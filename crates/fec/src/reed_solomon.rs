@@ -348,6 +348,7 @@ impl<P: Copy> Round<P> {
         emit(Repair {
             row,
             draw: Draw::default(),
+            stripes: 1,
             packets,
             coefficients: &coefficients[..packets.len()],
             payload: &self.payloads[(block * self.c + row) * self.symbol_max..][..*length],

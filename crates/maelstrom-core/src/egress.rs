@@ -109,7 +109,8 @@ impl Egress {
         self.auto =
             Choice::of(config).map(|start| chosen.map_or(start, |chosen| chosen.reconfigured(config)));
         if let (Some(decision), Code::Sliding(sliding)) = (self.decision(), &mut code) {
-            (sliding.rate, sliding.window) = (decision.rate, decision.window);
+            (sliding.rate, sliding.window, sliding.stripes) =
+                (decision.rate, decision.window, decision.stripes);
         }
         self.coder.reconfigure(code, config.window_max(), config.max_delay_us, self.next);
     }
@@ -130,9 +131,9 @@ impl Egress {
     }
 
     fn apply_rate(&mut self) {
-        if let Some(&Decision { rate, window, .. }) = self.decision() {
+        if let Some(&Decision { rate, window, stripes, .. }) = self.decision() {
             self.coder.set_rate(rate);
-            self.coder.set_window(window);
+            self.coder.set_window(window, stripes);
         }
     }
 
@@ -230,7 +231,7 @@ impl Egress {
     pub(crate) fn code(&self) -> Cow<'_, Code> {
         match (self.coder.code(), self.coder.alone()) {
             (Code::Sliding(config), Some(packets)) => {
-                Cow::Owned(SlidingConfig { window: packets as u16, ..config.clone() }.into())
+                Cow::Owned(SlidingConfig { window: packets as u16, stripes: 1, ..config.clone() }.into())
             }
             (code, _) => Cow::Borrowed(code),
         }

@@ -157,7 +157,7 @@ impl Schedule {
                 ReedSolomonConfig { r, c, interleave, sending, deadline_us, symbol_max }.into()
             }
             &Self::Sliding { rate, window, density } => {
-                SlidingConfig { rate, window, density, seed: 0, deadline_us, symbol_max }.into()
+                SlidingConfig { rate, window, stripes: 1, density, seed: 0, deadline_us, symbol_max }.into()
             }
         }
     }

@@ -174,8 +174,8 @@ impl RepairSender {
 
     /// Sends a repair of this kind, or names alone, as far as the caps allow.
     pub(crate) fn send(&mut self, repair: &CodedRepair<'_>, kind: Refused, outlet: &mut Outlet<'_>) {
-        if let Recipe::Window { window, .. } = repair.recipe {
-            self.counts.products += window.len() as u64;
+        if let Recipe::Window { window, stripes, .. } = repair.recipe {
+            self.counts.products += window.len().div_ceil(usize::from(stripes)) as u64;
         }
         let kind = if repair.symbol.is_empty() { Refused::Names } else { kind };
         if self.admit(outlet.now_us, kind).is_ok() {

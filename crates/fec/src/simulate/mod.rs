@@ -273,8 +273,8 @@ impl Receiver {
 
     fn on_repair(&mut self, repair: &Repair<'_, SymbolId>) {
         self.terms.clear();
-        let pairs = repair.packets.iter().zip(repair.coefficients);
-        self.terms.extend(pairs.map(|(&id, &coefficient)| Term { id, coefficient }));
+        let pairs = repair.terms();
+        self.terms.extend(pairs.map(|(&id, coefficient)| Term { id, coefficient }));
         // `Kept` counts the symbols that it led to.
         let _ = self.decoder.handle_repair(&mut self.kept, &self.terms, repair.payload);
     }

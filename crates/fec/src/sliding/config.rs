@@ -5,6 +5,8 @@ use crate::rate::RepairRate;
 
 /// Most packets in a window, and so in a repair.
 pub const WINDOW_MAX: u16 = 1_024;
+/// Most stripes of a window.
+pub const STRIPES_MAX: u8 = 16;
 /// Density threshold at which no coefficient is 0 (RFC 8681 §3.6).
 pub const DENSITY_FULL: u8 = 15;
 
@@ -15,6 +17,10 @@ pub struct SlidingConfig {
     pub rate: RepairRate,
     /// Packets in the encoding window, 1 to [`WINDOW_MAX`].
     pub window: u16,
+    /// Number of stripes of the window, 1 to [`STRIPES_MAX`]: a repair contains one packet of so many, and the
+    /// stripes take turns. Long windows of stripes cost as little as short ones, and recover bursts like long
+    /// ones.
+    pub stripes: u8,
     /// RFC 8681's density threshold, 0 to [`DENSITY_FULL`]: of 16 coefficients, `density` + 1 are nonzero on
     /// average. Sparse repairs cost less to compute and recover less.
     pub density: u8,
@@ -34,6 +40,7 @@ impl Default for SlidingConfig {
         Self {
             rate: RepairRate::THREE_EIGHTHS,
             window: 160,
+            stripes: 1,
             density: DENSITY_FULL,
             seed: 0,
             deadline_us: Some(20_000),
@@ -49,6 +56,7 @@ impl SlidingConfig {
     /// The first mistake found.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_range("window", self.window, 1, WINDOW_MAX)?;
+        check_range("stripes", self.stripes, 1, STRIPES_MAX)?;
         check_range("density", self.density, 0, DENSITY_FULL)?;
         check_common(self.deadline_us, self.symbol_max)
     }

@@ -1,13 +1,24 @@
 //! The encoder of a sliding window.
 
-use super::config::SlidingConfig;
-use super::rows::{Finished, Rows, TOGETHER};
+use super::bare::Bare;
+use super::config::{STRIPES_MAX, SlidingConfig};
+use super::rows::{Finished, Rows, Stripe, TOGETHER};
 use super::strings::Strings;
 use crate::error::{ConfigError, check_memory};
 use crate::limits::{SymbolTooLong, symbol_length};
 use crate::rate::{Credit, RepairRate};
 use crate::repair::{Draw, Repair};
 use std::ops::Range;
+
+/// Most packets in which all stripes have their turn. When a flight of packets ends, only repairs out of turn
+/// follow for those whose stripe has not had its turn, so they must be few.
+const ROUND_MAX: u64 = 64;
+
+/// Most stripes that can take turns at this rate, at least 1.
+pub fn stripes_max(rate: RepairRate) -> u8 {
+    let stripes = ROUND_MAX * u64::from(rate.repairs()) / u64::from(rate.sources());
+    stripes.clamp(1, u64::from(STRIPES_MAX)) as u8
+}
 
 /// Makes the repairs of a sliding window code from a stream of source packets.
 ///
@@ -32,10 +43,14 @@ use std::ops::Range;
 /// ```
 #[derive(Debug)]
 pub struct SlidingEncoder<P> {
-    /// Maximum number of packets in a repair, and number of packets kept.
+    /// Maximum number of packets that a repair reaches back, and number of packets kept.
     window: usize,
-    /// Number of packets in a repair at present.
+    /// Number of packets that a repair reaches back at present.
     reach: usize,
+    /// Number of stripes that those packets have.
+    stripes: usize,
+    /// Number of plans begun, which take the stripes in turn.
+    turn: usize,
     density: u8,
     seed: u16,
     deadline_us: Option<u64>,
@@ -55,10 +70,7 @@ pub struct SlidingEncoder<P> {
     coming: Box<Rows>,
     /// Value of `packets` when `coming` was begun.
     coming_since: u64,
-    /// Packets before this one have been in a repair.
-    bare: u64,
-    /// Arrival time of the oldest packet that is in no repair.
-    bare_since_us: Option<u64>,
+    bare: Bare,
     /// Latest time seen.
     now_us: u64,
 }
@@ -83,6 +95,8 @@ impl<P: Copy> SlidingEncoder<P> {
         Ok(Self {
             window,
             reach: window,
+            stripes: usize::from(config.stripes),
+            turn: 0,
             density: config.density,
             seed: config.seed,
             deadline_us: config.deadline_us,
@@ -95,8 +109,7 @@ impl<P: Copy> SlidingEncoder<P> {
             leaving: Box::new(Rows::new(window, config.symbol_max, config.density)),
             coming: Box::new(Rows::new(window, config.symbol_max, config.density)),
             coming_since: 0,
-            bare: 0,
-            bare_since_us: None,
+            bare: Bare::new(usize::from(config.stripes)),
             now_us: 0,
         })
     }
@@ -116,7 +129,7 @@ impl<P: Copy> SlidingEncoder<P> {
     ) -> Result<(), SymbolTooLong> {
         symbol_length(symbol, self.symbol_max)?;
         self.now_us = self.now_us.max(now_us);
-        self.bare_since_us.get_or_insert(self.now_us);
+        self.bare.on_packet(self.packets, self.now_us);
         self.keep(packet, symbol);
         self.prepare();
         let due = self.credit.on_source();
@@ -140,13 +153,24 @@ impl<P: Copy> SlidingEncoder<P> {
         self.credit.rate()
     }
 
-    /// Changes the number of packets in later repairs, at least 1 and at most the configured number. A longer
-    /// window reaches back at once, because the packets are kept; a repair that is planned keeps its own.
+    /// Changes the number of packets that later repairs reach back, at least 1 and at most the configured
+    /// number. A longer window reaches back at once, because the packets are kept; a repair that is planned keeps its own.
     pub fn set_window(&mut self, packets: u16) {
         self.reach = usize::from(packets).clamp(1, self.window);
     }
 
-    /// Number of packets in a repair at present.
+    /// Changes the number of stripes of the window, at least 1 and at most [`STRIPES_MAX`]. With more than
+    /// [`stripes_max`] of the rate, and with few packets, repairs contain packets of all stripes.
+    pub fn set_stripes(&mut self, stripes: u8) {
+        let stripes = usize::from(stripes.clamp(1, STRIPES_MAX));
+        if stripes != self.stripes {
+            self.stripes = stripes;
+            self.bare.set_stripes(stripes);
+            self.forget_plans();
+        }
+    }
+
+    /// Number of packets that a repair reaches back at present.
     pub fn window(&self) -> u16 {
         self.reach as u16
     }
@@ -154,7 +178,8 @@ impl<P: Copy> SlidingEncoder<P> {
     /// Time of the next deadline; `None` without deadline, at rate 0, or if every packet is in a repair.
     pub fn next_deadline_us(&self) -> Option<u64> {
         let deadline_us = self.deadline_us.filter(|_| self.rate().repairs() > 0)?;
-        Some(self.bare_since_us?.saturating_add(deadline_us))
+        let (_, since_us) = self.bare.oldest()?;
+        Some(since_us.saturating_add(deadline_us))
     }
 
     /// Emits one repair if a packet has been in none for as long as the deadline.
@@ -169,12 +194,12 @@ impl<P: Copy> SlidingEncoder<P> {
 
     /// Whether a packet is in no repair.
     pub fn has_waiting(&self) -> bool {
-        self.bare_since_us.is_some()
+        self.bare.oldest().is_some()
     }
 
     /// Emits one repair if a packet is in none.
     pub fn flush(&mut self, emit: &mut impl FnMut(Repair<'_, P>)) {
-        if self.bare_since_us.is_some() {
+        if self.has_waiting() {
             self.fire_out_of_turn(emit);
         }
     }
@@ -190,10 +215,10 @@ impl<P: Copy> SlidingEncoder<P> {
     /// Forgets all packets. The rate stays, and seeds continue.
     pub fn clear(&mut self) {
         self.kept.clear();
-        (self.packets, self.oldest, self.bare) = (0, 0, 0);
+        (self.packets, self.oldest) = (0, 0);
         self.credit.clear();
         self.forget_plans();
-        self.bare_since_us = None;
+        self.bare.clear();
     }
 
     /// Shortens the present window to its newest `packets`: later repairs contain no older one.
@@ -207,7 +232,7 @@ impl<P: Copy> SlidingEncoder<P> {
             self.forget_plans();
         }
         if packets == 0 {
-            self.bare_since_us = None;
+            self.bare.clear();
         }
     }
 
@@ -252,16 +277,17 @@ impl<P: Copy> SlidingEncoder<P> {
         }
         if self.leaving.left() == 0 {
             // No repair was planned.
-            let spans = std::iter::once(self.span(self.packets, self.bare));
-            self.leaving.begin(spans, self.seed);
+            let spans = std::iter::once(self.span(self.packets, self.oldest_bare(Stripe::ALL), Stripe::ALL));
+            self.leaving.begin(Stripe::ALL, spans, self.seed);
         }
         self.leaving.add_before(self.packets, &self.symbols);
-        let Finished { seed, coefficients, payload } = self.leaving.take(self.packets);
-        let packets = &self.kept[self.kept.len() - coefficients.len()..];
+        let Finished { stripe, packets, seed, coefficients, payload } = self.leaving.take(self.packets);
+        let back = |packet: u64| self.kept.len() - (self.packets - packet) as usize;
+        let packets = &self.kept[back(packets.start)..back(packets.end)];
         let draw = Draw { seed, density: self.density };
-        emit(Repair { row: 0, draw, packets, coefficients, payload });
+        emit(Repair { row: 0, draw, packets, stripes: stripe.of, coefficients, payload });
         self.seed = seed.wrapping_add(1);
-        (self.bare, self.bare_since_us) = (self.packets, None);
+        self.bare.on_repair(stripe);
     }
 
     /// Fires a repair before the rate requires it.
@@ -271,11 +297,35 @@ impl<P: Copy> SlidingEncoder<P> {
         self.fire(emit);
     }
 
-    /// Returns the packets of a repair that leaves before packet `end`. Those from `bare` on are in no other
-    /// repair, and enter it even if they are more than the window has.
-    fn span(&self, end: u64, bare: u64) -> Range<u64> {
-        let first = end.saturating_sub(self.reach as u64).min(bare);
+    /// Returns the packets that a repair of a stripe reaches, which leaves before packet `end`. Those from
+    /// `bare` on are in no other repair, and enter it even if they are more than the window has.
+    fn span(&self, end: u64, bare: u64, stripe: Stripe) -> Range<u64> {
+        let first = end.saturating_sub(self.reach_of(stripe)).min(bare);
         first.max(end.saturating_sub(self.window as u64)).max(self.oldest)..end
+    }
+
+    /// Oldest packet of a stripe that is in no repair, or the next one.
+    fn oldest_bare(&self, stripe: Stripe) -> u64 {
+        self.bare.oldest_of(stripe).map_or(self.packets, |(packet, _)| packet)
+    }
+
+    /// Number of packets that a repair reaches back. One of all stripes has as many packets as one of them.
+    fn reach_of(&self, stripe: Stripe) -> u64 {
+        (self.reach * stripe.of).div_ceil(self.stripes) as u64
+    }
+
+    /// The stripe whose turn it is: all, unless the repairs of each reach back far enough for its next turn.
+    fn next_stripe(&self) -> Stripe {
+        let (repairs, sources) = (u64::from(self.rate().repairs()), u64::from(self.rate().sources()));
+        let stripes = self.stripes as u64;
+        let reach = (self.packets - self.oldest).min(self.reach as u64);
+        let are_many = self.stripes > usize::from(stripes_max(self.rate()));
+        // At rates above 1, a stripe has its turn before it has a packet.
+        let are_short = 2 * stripes * sources > reach * repairs || 2 * stripes > reach;
+        if self.stripes == 1 || are_many || are_short {
+            return Stripe::ALL;
+        }
+        Stripe { own: self.turn % self.stripes, of: self.stripes }
     }
 
     fn forget_plans(&mut self) {
@@ -289,23 +339,30 @@ impl<P: Copy> SlidingEncoder<P> {
             return;
         }
         let (repairs, sources) = (u64::from(self.rate().repairs()), u64::from(self.rate().sources()));
+        let stripe = self.next_stripe();
         // A new plan grows from one repair to all in a few steps, which spreads the work.
         let mut count = TOGETHER.min(2 * self.leaving.count());
         // Windows that share less than half of their packets do not gain from being computed together.
-        while (count as u64 - 1) * sources * 2 > self.reach as u64 * repairs {
+        while (count as u64 - 1) * sources * 2 > self.reach_of(stripe) * repairs {
+            count -= 1;
+        }
+        // All stripes have their turn while the window reaches back.
+        let round_max = ROUND_MAX.min(self.reach as u64 / 2) * repairs;
+        while stripe != Stripe::ALL && count > 1 && (count * stripe.of) as u64 * sources > round_max {
             count -= 1;
         }
         let before = self.leaving.left() as u64;
         // Each of the repairs contains the packets since the one before it, whatever the window is.
-        let mut bare = self.packets;
+        let mut bare = self.oldest_bare(stripe);
         let spans: [Range<u64>; TOGETHER] = std::array::from_fn(|k| {
             let end = self.packets + self.credit.packets_until(before + 1 + k as u64, due);
-            let span = self.span(end, bare);
+            let span = self.span(end, bare, stripe);
             bare = end;
             span
         });
         let seed = self.leaving.next_seed().unwrap_or(self.seed);
-        self.coming.begin(spans.into_iter().take(count), seed);
+        self.coming.begin(stripe, spans.into_iter().take(count), seed);
+        self.turn = self.turn.wrapping_add(1);
         self.coming_since = self.packets;
     }
 }

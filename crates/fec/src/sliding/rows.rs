@@ -17,11 +17,14 @@ const DENSITY_TOGETHER: u8 = 11;
 /// The same density for kernels whose product is one instruction.
 const DENSITY_TOGETHER_CHEAP: u8 = 3;
 
-/// Up to [`TOGETHER`] repairs in the order in which they leave.
+/// Up to [`TOGETHER`] repairs of one stripe, in the order in which they leave.
+///
+/// Packets are counted within the stripe, but where the owner names them.
 #[derive(Debug)]
 pub(super) struct Rows {
     rows: [Row; TOGETHER],
     count: usize,
+    stripe: Stripe,
     /// Number of repairs that have left.
     leaving: usize,
     /// Packets before this one have been added to their sums.
@@ -35,16 +38,42 @@ pub(super) struct Rows {
     sums: Strings,
 }
 
-/// A repair of the packets `first` to `end`, exclusive.
+/// A stripe of the stream: every packet whose number modulo `of` is `own`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stripe {
+    pub(super) own: usize,
+    pub(super) of: usize,
+}
+
+impl Stripe {
+    /// The whole stream.
+    pub(super) const ALL: Self = Self { own: 0, of: 1 };
+
+    /// Number of packets of the stripe before packet `end` of the stream.
+    fn before(self, end: u64) -> u64 {
+        (end + (self.of - 1 - self.own) as u64) / self.of as u64
+    }
+
+    /// Number in the stream of a packet of the stripe.
+    fn packet(self, number: u64) -> u64 {
+        number * self.of as u64 + self.own as u64
+    }
+}
+
+/// A repair of the packets `first` to `end`, exclusive, that leaves when the stream has `due` packets.
 #[derive(Debug, Clone, Copy, Default)]
 struct Row {
     first: u64,
     end: u64,
+    due: u64,
     seed: u16,
 }
 
 /// A completed repair.
 pub(super) struct Finished<'a> {
+    pub(super) stripe: Stripe,
+    /// From the oldest to behind the newest packet of the sum, counted in the stream.
+    pub(super) packets: Range<u64>,
     pub(super) seed: u16,
     pub(super) coefficients: &'a [u8],
     pub(super) payload: &'a [u8],
@@ -57,6 +86,7 @@ impl Rows {
         Self {
             rows: [Row::default(); TOGETHER],
             count: 0,
+            stripe: Stripe::ALL,
             leaving: 0,
             added: 0,
             coefficients: vec![0; TOGETHER * window].into_boxed_slice(),
@@ -77,17 +107,19 @@ impl Rows {
         (self.count, self.leaving) = (0, 0);
     }
 
-    /// Begins repairs of these packets, at most a window each. Neither their first nor their last packets
-    /// descend.
+    /// Begins repairs of a stripe of these packets, at most a window each. Each span, as its repair leaves,
+    /// ends with the newest packet. Neither their first nor their last packets descend, and each has a packet
+    /// of the stripe.
     ///
     /// The first takes the given seed, and each other the next one. Seeds whose coefficients are all 0,
     /// possible in a sparse repair of a short window, are skipped.
-    pub(super) fn begin(&mut self, spans: impl Iterator<Item = Range<u64>>, mut seed: u16) {
+    pub(super) fn begin(&mut self, stripe: Stripe, spans: impl Iterator<Item = Range<u64>>, mut seed: u16) {
         self.clear();
+        self.stripe = stripe;
         for (row, span) in self.rows.iter_mut().zip(spans) {
-            let Range { start: first, end } = span;
+            let (first, end, due) = (stripe.before(span.start), stripe.before(span.end), span.end);
             seed = first_seed(seed, self.density, (end - first) as usize);
-            *row = Row { first, end, seed };
+            *row = Row { first, end, due, seed };
             seed = seed.wrapping_add(1);
             self.sums.clear(self.count);
             self.count += 1;
@@ -127,13 +159,14 @@ impl Rows {
         Some(self.rows[last].seed.wrapping_add(1))
     }
 
-    /// Returns the packets of the first repair.
+    /// Returns the packets of the stream from the first one of the first repair until that leaves.
     pub(super) fn first_window(&self) -> Range<u64> {
-        self.rows[0].first..self.rows[0].end
+        self.stripe.packet(self.rows[0].first)..self.rows[0].due
     }
 
-    /// Adds the packets before `end`, which must all be in `symbols`, to their sums.
+    /// Adds the packets of the stream before `end`, which must all be in `symbols`, to their sums.
     pub(super) fn add_before(&mut self, end: u64, symbols: &Strings) {
+        let end = self.stripe.before(end);
         while self.added < end && self.left() > 0 {
             let rows = &self.rows[..self.count];
             // Windows begin and end in the order of the rows.
@@ -164,7 +197,7 @@ impl Rows {
             factors.iter_mut().zip(own).for_each(|(factors, &own)| factors[k] = own);
         }
         let factors = &factors[..count];
-        let sources = symbols.round(packets.start, count);
+        let sources = symbols.round(self.stripe.packet(packets.start), self.stripe.of, count);
         if rows.len() > 1 && self.together {
             return self.add_to_all(rows, factors, sources);
         }
@@ -214,17 +247,19 @@ impl Rows {
         gf256::mul_add_rows(&mut sums[..rows.len()], &terms[..factors.len()]);
     }
 
-    /// Takes the next repair, whose window must end at `end` and whose packets must all have been added.
-    pub(super) fn take(&mut self, end: u64) -> Finished<'_> {
+    /// Takes the next repair, which must leave at packet `due` and whose packets must all have been added.
+    pub(super) fn take(&mut self, due: u64) -> Finished<'_> {
         let at = self.leaving;
         assert!(at < self.count, "a repair leaves that was not begun");
         let row = self.rows[at];
         assert!(
-            row.end == end && self.added >= end,
-            "expected a repair of the packets before {end}, saw {row:?}"
+            row.due == due && self.added >= row.end,
+            "expected a repair that leaves at packet {due}, saw {row:?}"
         );
         self.leaving += 1;
         Finished {
+            stripe: self.stripe,
+            packets: self.stripe.packet(row.first)..self.stripe.packet(row.end - 1) + 1,
             seed: row.seed,
             coefficients: &self.coefficients[at * self.window()..][..row.len()],
             payload: self.sums.get(at),

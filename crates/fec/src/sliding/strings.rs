@@ -1,7 +1,5 @@
 //! Byte strings of one capacity in one allocation.
 
-use std::ops::Range;
-
 /// Alignment of strings in bytes, at which vector instructions read them fastest.
 const ALIGNMENT: usize = 64;
 
@@ -30,15 +28,13 @@ impl Strings {
         count * (capacity.next_multiple_of(ALIGNMENT) + size_of::<usize>()) + ALIGNMENT
     }
 
-    /// Returns `count` strings, from number `first` on, with numbers taken modulo the number of strings.
-    pub(super) fn round(&self, first: u64, count: usize) -> impl Iterator<Item = &[u8]> + Clone {
-        let first = (first % self.lengths.len() as u64) as usize;
-        let straight = count.min(self.lengths.len() - first);
-        let piece = |places: Range<usize>| {
-            let rooms = self.bytes[self.start + places.start * self.stride..].chunks_exact(self.stride);
-            rooms.zip(&self.lengths[places]).map(|(room, &length)| &room[..length])
-        };
-        piece(first..first + straight).chain(piece(0..count - straight))
+    /// Returns `count` strings, `step` apart from number `first` on, with numbers taken modulo the number of
+    /// strings, which must not be below `step`.
+    pub(super) fn round(&self, first: u64, step: usize, count: usize) -> impl Iterator<Item = &[u8]> + Clone {
+        let strings = self.lengths.len();
+        let first = (first % strings as u64) as usize;
+        let next = move |&at: &usize| Some(if at + step < strings { at + step } else { at + step - strings });
+        std::iter::successors(Some(first), next).take(count).map(|at| self.get(at))
     }
 
     pub(super) fn get(&self, at: usize) -> &[u8] {

@@ -18,3 +18,4 @@ mod second;
 mod simulation;
 mod sliding;
 mod snapshot;
+mod stripes;

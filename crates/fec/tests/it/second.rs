@@ -89,7 +89,7 @@ fn we_decode_what_they_encode() {
             }
             assert!(lost.len() > 200, "{} lost", lost.len());
             lost.retain(|&n| kept.known(SymbolId(n)).is_none());
-            assert_eq!(lost, [], "density {density}");
+            assert_eq!(lost, [0u64; 0], "density {density}");
             assert!(kept.0.iter().all(|(id, bytes)| *bytes == symbol(id.0)));
         }
     }
@@ -111,6 +111,7 @@ fn they_decode_what_we_encode() {
         for mut loss in losses() {
             let ours = SlidingConfig {
                 rate: RepairRate::new(1, PACKETS_PER_REPAIR as u32).unwrap(),
+                stripes: 1,
                 window: WINDOW as u16,
                 density,
                 seed: 40_000,

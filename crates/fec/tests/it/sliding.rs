@@ -72,14 +72,7 @@ fn the_share_of_nonzero_coefficients_is_that_of_the_threshold() {
 fn check(sent: &Sent, oldest: u64, newest: u64, window: u16) {
     let names: Vec<u64> = (oldest.max((newest + 1).saturating_sub(window.into()))..=newest).collect();
     assert_eq!(sent.packets, names);
-    let mut sum = vec![0; 16];
-    let mut length = 0;
-    for (&name, &coefficient) in names.iter().zip(&sent.coefficients) {
-        let symbol = symbol(name);
-        gf256::mul_add(&mut sum, coefficient, &symbol);
-        length = length.max(if coefficient == 0 { 0 } else { symbol.len() });
-    }
-    assert_eq!(sent.payload, sum[..length]);
+    sent.check_sum();
 }
 
 #[test]

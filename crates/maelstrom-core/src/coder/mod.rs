@@ -85,13 +85,17 @@ impl Coder {
         (self.code, self.window_max, self.max_delay_us) = (code, window_max, max_delay_us);
     }
 
-    /// Changes the number of packets in a sliding window, which keeps its packets. Other codes stay as they
-    /// are.
-    pub(crate) fn set_window(&mut self, packets: u16) {
+    /// Changes the number of packets in a sliding window, which keeps its packets, and of its stripes. Other
+    /// codes stay as they are.
+    pub(crate) fn set_window(&mut self, packets: u16, stripes: u8) {
         let (Code::Sliding(config), Kind::Window { encoder, naming, .. }) = (&mut self.code, &mut self.kind)
         else {
             return;
         };
+        if config.stripes != stripes {
+            config.stripes = stripes;
+            encoder.set_stripes(stripes);
+        }
         let packets = packets.clamp(1, self.window_max);
         if config.window != packets {
             config.window = packets;
@@ -311,7 +315,11 @@ fn name_some<'a>(naming: &mut Naming, repair: Repair<'a, Entry>, alone: Option<u
         Some(packets) if window.len() <= packets => naming.next_all(first, last),
         _ => naming.next(first, last),
     };
-    CodedRepair { recipe: Recipe::Window { draw: repair.draw, window, named }, symbol: repair.payload }
+    let stripes = repair.stripes as u8;
+    CodedRepair {
+        recipe: Recipe::Window { draw: repair.draw, stripes, window, named },
+        symbol: repair.payload,
+    }
 }
 
 /// Distance in the stream of packets that share a repair; 1 for a single packet.

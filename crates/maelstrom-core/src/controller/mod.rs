@@ -13,7 +13,7 @@ mod reason;
 mod thin;
 mod useless;
 
-pub use plan::{Plan, WINDOW_MIN, window};
+pub use plan::{Plan, Shape, WINDOW_MIN, window};
 pub(crate) use reason::Percent;
 
 use fec::RepairRate;
@@ -125,9 +125,11 @@ pub enum Limit {
 pub struct Decision {
     /// Repairs per packet.
     pub rate: RepairRate,
-    /// Packets in a repair.
+    /// Number of packets that a repair reaches back.
     pub window: u16,
-    /// Whether the processor has no time for more.
+    /// Number of stripes of the window: one packet of so many is in a repair.
+    pub stripes: u8,
+    /// Whether the processor has no time for more packets in a repair.
     pub is_short: bool,
     /// Reason why the rate is not another one.
     pub limit: Limit,
@@ -149,6 +151,7 @@ impl Decision {
     const START: Self = Self {
         rate: START,
         window: WINDOW,
+        stripes: 1,
         is_short: false,
         limit: Limit::Unknown,
         loss: 0.0,
@@ -174,6 +177,8 @@ pub struct Controller {
     /// Number of products for each packet that the processor has time for.
     products: u16,
     window_max: u16,
+    /// Whether windows may have stripes.
+    is_striped: bool,
     last: (Forecast, LossReport),
     /// Time of the first report.
     since_us: Option<u64>,
@@ -203,6 +208,8 @@ struct Evidence {
     bursts: Option<(f64, f64)>,
     /// Number of packets after which each candidate gives a loss up.
     spans: [u64; LADDER.len()],
+    /// Number of stripes of each candidate's window.
+    stripes: [u8; LADDER.len()],
     /// Whether the counts are few, and the bursts unknown.
     is_vague: bool,
 }
@@ -220,6 +227,7 @@ impl Controller {
             situation: Situation::default(),
             products: PRODUCTS,
             window_max: WINDOW,
+            is_striped: false,
             last: (Forecast::default(), LossReport::NONE),
             since_us: None,
             stale: 0,
@@ -252,8 +260,7 @@ impl Controller {
 
     /// The plan to report.
     pub fn plan(&self) -> Plan {
-        let usual_us = self.targets.late_us.or(self.situation.rtt_us.map(|rtt_us| rtt_us / 4));
-        let late_us = self.situation.deadlines.shortest_us(usual_us);
+        let late_us = self.late_us();
         Plan {
             rate: self.decision.rate,
             window: self.decision.window,
@@ -261,8 +268,15 @@ impl Controller {
             window_max: self.window_max,
             late_us: late_us.map_or(0, |late_us| u32::try_from(late_us).unwrap_or(u32::MAX)),
             is_auto: true,
+            is_striped: self.is_striped,
             is_thin: false,
         }
+    }
+
+    /// The deadline that all packets meet if repairs meet it, once it is known.
+    fn late_us(&self) -> Option<u64> {
+        let usual_us = self.targets.late_us.or(self.situation.rtt_us.map(|rtt_us| rtt_us / 4));
+        self.situation.deadlines.shortest_us(usual_us)
     }
 
     /// Takes the peer's report and what the egress sees; decides.
@@ -322,13 +336,15 @@ impl Controller {
             fast,
             slow,
             spans,
+            stripes: self.plan().stripes(),
         };
         let mut decision = self.choose(now_us, &evidence, range);
         if self.useless.is_resting(now_us) {
             (decision.rate, decision.limit) = (LADDER[range.floor], Limit::Useless);
         }
-        decision.window = window(self.products, decision.rate, self.window_max);
-        decision.is_short = decision.window < self.window_max;
+        let shape = self.plan().shape(decision.rate);
+        (decision.window, decision.stripes) = (shape.packets, shape.stripes);
+        decision.is_short = shape.terms() < if self.is_striped { WINDOW } else { self.window_max };
         decision.refusal = situation.refusal;
         decision.is_thin = self.thin.is_on();
         if decision.rate > self.decision.rate {
@@ -368,14 +384,18 @@ impl Controller {
         }
     }
 
-    /// Lengthens the window where the operator has stated a deadline that leaves time for it.
+    /// Lengthens the window where the operator has stated a deadline that leaves time for it, and by stripes
+    /// where all packets have time for it.
     fn update_window_max(&mut self) {
         let Situation { per_second, deadlines, .. } = self.situation;
-        let longest_us = deadlines.longest_us(self.targets.late_us).unwrap_or(0);
-        let in_time = u128::from(longest_us) * u128::from(per_second) / 1_000_000;
-        // Less is needed to stay, so that the window does not change to and fro.
-        let needed = if self.window_max == WINDOW_LONG { WINDOW_LONG / 4 * 3 } else { WINDOW_LONG };
-        self.window_max = if in_time >= u128::from(needed) { WINDOW_LONG } else { WINDOW };
+        let is_in_time = |late_us: Option<u64>, was_long| {
+            let in_time = u128::from(late_us.unwrap_or(0)) * u128::from(per_second) / 1_000_000;
+            // Less is needed to stay, so that the window does not change to and fro.
+            in_time >= u128::from(if was_long { WINDOW_LONG / 4 * 3 } else { WINDOW_LONG })
+        };
+        let is_long = is_in_time(deadlines.longest_us(self.targets.late_us), self.window_max == WINDOW_LONG);
+        self.is_striped = is_in_time(self.late_us(), self.is_striped);
+        self.window_max = if is_long || self.is_striped { WINDOW_LONG } else { WINDOW };
     }
 
     /// Returns the number of packets after which each candidate gives a loss up. Where traffic has become far
@@ -464,7 +484,10 @@ impl Evidence {
     fn residual(&self, index: usize) -> f64 {
         let tails = self.slow.residual(index).max(self.fast.residual(index) / 2.0);
         let Some((loss, burst)) = self.bursts else { return tails };
-        tails.max(fit::residual(loss, burst, LADDER[index].as_f64(), self.spans[index] as f64))
+        // Each stripe is a code of its own, with its share of each burst.
+        let stripes = f64::from(self.stripes[index]);
+        let span = self.spans[index] as f64 / stripes;
+        tails.max(fit::residual(loss, burst / stripes, LADDER[index].as_f64(), span))
     }
 
     /// If even the highest rate leaves most losses of the last second, returns the lowest rate that leaves

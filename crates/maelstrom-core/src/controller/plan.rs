@@ -1,9 +1,9 @@
 //! The choice of an egress, as it tells the far ingress, and the windows that follow from it.
 
-use fec::{Code, RepairRate};
+use fec::{Code, RepairRate, stripes_max};
 
 use crate::auto::{LADDER, WINDOW, WINDOW_LONG};
-use crate::forecast::CANDIDATES;
+use crate::forecast::{CANDIDATES, STRIPES_MAX};
 
 /// Smallest window. A processor that cannot pay for it is overloaded by any window.
 pub const WINDOW_MIN: u16 = 256;
@@ -25,6 +25,8 @@ pub struct Plan {
     pub late_us: u32,
     /// Whether the egress chooses the rate by forecasts.
     pub is_auto: bool,
+    /// Whether windows may have stripes.
+    pub is_striped: bool,
     /// Whether the egress thins its protection ([`crate::thinning`]).
     pub is_thin: bool,
 }
@@ -44,6 +46,7 @@ impl Plan {
         window_max: WINDOW,
         late_us: 0,
         is_auto: false,
+        is_striped: false,
         is_thin: false,
     };
 
@@ -64,6 +67,23 @@ impl Plan {
         LADDER.iter().position(|&rate| rate == self.rate).filter(|_| self.is_auto)
     }
 
+    /// The window at this rate. Stripes make it as long as time allows, at the cost of a shorter one.
+    pub fn shape(&self, rate: RepairRate) -> Shape {
+        if !self.is_striped {
+            return Shape { packets: window(self.products, rate, self.window_max), stripes: 1 };
+        }
+        let most = self.window_max.clamp(WINDOW_MIN, WINDOW_LONG);
+        let terms = window(self.products, rate, most.min(WINDOW));
+        let needed = most.div_ceil(terms).next_power_of_two();
+        let stripes = needed.min(1 << stripes_max(rate).ilog2()).min(STRIPES_MAX.into());
+        Shape { packets: most.min(terms * stripes), stripes: stripes as u8 }
+    }
+
+    /// Number of stripes of each candidate's window.
+    pub fn stripes(&self) -> [u8; CANDIDATES] {
+        LADDER.map(|rate| self.shape(rate).stripes)
+    }
+
     /// Number of packets after which each candidate gives a loss up, at `per_second` packets per second:
     /// its window, or the packets that come until it is too late.
     pub fn spans(&self, per_second: u64) -> [u64; CANDIDATES] {
@@ -71,7 +91,23 @@ impl Plan {
             _ if self.late_us == 0 || per_second == 0 => u64::MAX,
             packets => packets.max(SPAN_MIN),
         };
-        LADDER.map(|rate| u64::from(window(self.products, rate, self.window_max)).min(in_time))
+        LADDER.map(|rate| u64::from(self.shape(rate).packets).min(in_time))
+    }
+}
+
+/// A window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Number of packets that a repair reaches back.
+    pub packets: u16,
+    /// Number of stripes: one packet of so many is in a repair.
+    pub stripes: u8,
+}
+
+impl Shape {
+    /// Largest number of packets in a repair.
+    pub fn terms(&self) -> u16 {
+        self.packets.div_ceil(self.stripes.into())
     }
 }
 

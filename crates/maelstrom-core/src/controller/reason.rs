@@ -16,7 +16,8 @@ impl fmt::Display for Decision {
         self.write_loss(f)?;
         self.write_limit(f)?;
         if self.is_short {
-            write!(f, "; windows of {} packets, because the processor has no time for more", self.window)?;
+            let terms = self.window.div_ceil(self.stripes.into());
+            write!(f, "; repairs of {terms} packets, because the processor has no time for more")?;
         }
         if self.is_thin {
             write!(
@@ -159,7 +160,7 @@ mod tests {
         }
         let short = Decision { is_short: true, window: 300, ..decision("1/8", Limit::Needed) }.to_string();
         assert!(
-            short.ends_with("; windows of 300 packets, because the processor has no time for more"),
+            short.ends_with("; repairs of 300 packets, because the processor has no time for more"),
             "{short}"
         );
         let thin = Decision { is_thin: true, ..decision("1/32", Limit::Useless) }.to_string();

@@ -75,7 +75,9 @@ impl Link {
         let (is_congested, is_standing) = (self.is_congested, self.is_standing);
         let report = Report { loss: self.loss, forecast, is_congested, is_standing, ..Report::default() };
         self.controller.on_report(self.now_us, &report, self.situation);
-        self.windows.set_spans(self.controller.plan().spans(self.situation.per_second));
+        let plan = self.controller.plan();
+        self.windows.set_stripes(plan.stripes());
+        self.windows.set_spans(plan.spans(self.situation.per_second));
         *self.controller.decision()
     }
 

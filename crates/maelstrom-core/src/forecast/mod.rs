@@ -9,7 +9,7 @@ mod runs;
 mod windows;
 
 pub use runs::{Fit, RUNS, Runs};
-pub use windows::{CANDIDATES, Tail, Windows};
+pub use windows::{CANDIDATES, STRIPES_MAX, Tail, Windows};
 
 use foundation::Seq;
 
@@ -232,6 +232,7 @@ impl Forecaster {
     }
 
     fn update_spans(&mut self) {
+        self.windows.set_stripes(self.plan.stripes());
         self.windows.set_spans(self.plan.spans(self.pace.per_second()));
     }
 

@@ -5,6 +5,9 @@
 //! matched with the oldest unmatched loss. If that loss leaves the window first, it and all older ones of its
 //! batch stay lost. Counting this needs no field arithmetic.
 //!
+//! A window may have stripes, each of which is a code of its own with an equal share of every burst. Of such a
+//! window only the first stripe is counted, for all of them.
+//!
 //! The repairs of a virtual window are never sent. A repair leaves with a packet and shares its fate, so that
 //! a burst takes both.
 
@@ -14,6 +17,10 @@ use crate::auto::LADDER;
 pub const CANDIDATES: usize = LADDER.len();
 /// Maximum number of losses in a batch. A batch that reaches it stays lost; no window recovers as many.
 const LOSSES_MAX: usize = 1024;
+/// Maximum number of stripes of a window. Their numbers are powers of two.
+pub const STRIPES_MAX: u8 = 4;
+/// Number of different numbers of stripes.
+const KINDS: usize = STRIPES_MAX.ilog2() as usize + 1;
 /// Credit of a repair. Credits wrap at it.
 const ONE: u32 = 1 << 24;
 
@@ -51,17 +58,28 @@ impl Tail {
 pub struct Windows {
     /// Position of the next packet.
     position: u64,
-    /// Credit that each packet adds, at most [`ONE`].
+    /// Credit that each packet of a candidate's stripe adds, at most [`ONE`].
     steps: [u32; CANDIDATES],
+    /// The same by a packet's position modulo [`STRIPES_MAX`], 0 if it is not in the stripe.
+    steps_at: [[u32; CANDIDATES]; STRIPES_MAX as usize],
+    /// Bits of the candidates that have a packet at such a position in their stripe.
+    own_at: [u32; STRIPES_MAX as usize],
     /// Credit toward the next repair, below [`ONE`].
     credits: [u32; CANDIDATES],
     batches: [Batch; CANDIDATES],
     /// Bits of the candidates whose batch is not empty.
     busy: u32,
+    /// Losses of the first of 1, 2 and 4 stripes.
+    losses: [Losses; KINDS],
+}
+
+/// Losses of a stripe.
+#[derive(Clone, Debug)]
+struct Losses {
     /// Number of losses so far.
-    losses: u64,
+    count: u64,
     /// Positions of the last losses, by their number modulo [`LOSSES_MAX`].
-    lost_at: Box<[u64]>,
+    at: Box<[u64]>,
 }
 
 /// The unsolved losses of one candidate: all from `first` on.
@@ -69,6 +87,8 @@ pub struct Windows {
 struct Batch {
     /// Number of packets that a loss stays in the window.
     span: u64,
+    /// Logarithm of the number of stripes.
+    kind: usize,
     /// Number of the oldest loss.
     first: u64,
     /// Position of that loss.
@@ -76,6 +96,13 @@ struct Batch {
     /// Number of repairs that have arrived for it.
     matched: u64,
     tail: Tail,
+}
+
+impl Batch {
+    /// Counts losses of the stripe that stay lost, for all stripes.
+    fn fail(&mut self, losses: u64) {
+        self.tail.fail((losses << self.kind) as u32);
+    }
 }
 
 impl Default for Windows {
@@ -90,11 +117,12 @@ impl Windows {
         let mut windows = Self {
             position: 0,
             steps: [0; CANDIDATES],
+            steps_at: [[0; CANDIDATES]; STRIPES_MAX as usize],
+            own_at: [(1 << CANDIDATES) - 1; STRIPES_MAX as usize],
             credits: [0; CANDIDATES],
             batches: [Batch { span: u64::from(crate::auto::WINDOW), ..Batch::default() }; CANDIDATES],
             busy: 0,
-            losses: 0,
-            lost_at: vec![0; LOSSES_MAX].into_boxed_slice(),
+            losses: std::array::from_fn(|_| Losses { count: 0, at: vec![0; LOSSES_MAX].into_boxed_slice() }),
         };
         windows.set_service(1.0);
         windows
@@ -104,6 +132,32 @@ impl Windows {
     pub fn set_service(&mut self, share: f64) {
         let share = share.clamp(0.0, 1.0);
         self.steps = LADDER.map(|rate| ((f64::from(ONE) * rate.as_f64() * share) as u32).min(ONE));
+        self.place_steps();
+    }
+
+    fn place_steps(&mut self) {
+        for (at, own) in self.own_at.into_iter().enumerate() {
+            self.steps_at[at] =
+                std::array::from_fn(|index| if own & (1 << index) == 0 { 0 } else { self.steps[index] });
+        }
+    }
+
+    /// Changes the number of stripes of each candidate's window, a power of two of up to [`STRIPES_MAX`]. A
+    /// batch whose window changes is forgotten.
+    pub fn set_stripes(&mut self, stripes: [u8; CANDIDATES]) {
+        let kinds = stripes.map(|stripes| stripes.clamp(1, STRIPES_MAX).ilog2() as usize);
+        for (index, kind) in kinds.into_iter().enumerate() {
+            let batch = &mut self.batches[index];
+            if batch.kind == kind {
+                continue;
+            }
+            (batch.kind, batch.first, batch.matched) = (kind, self.losses[kind].count, 0);
+            self.busy &= !(1 << index);
+            for (at, own) in self.own_at.iter_mut().enumerate() {
+                *own = *own & !(1 << index) | u32::from(at % (1 << kind) == 0) << index;
+            }
+        }
+        self.place_steps();
     }
 
     /// Changes the number of packets after which each candidate gives a loss up.
@@ -120,16 +174,20 @@ impl Windows {
             count -= 1;
         }
         // There is nothing to solve. Credits wrap at a divisor of 2³².
-        let count_low = count as u32;
-        for (credit, step) in self.credits.iter_mut().zip(self.steps) {
-            *credit = credit.wrapping_add(step.wrapping_mul(count_low)) % ONE;
+        let end = self.position + count;
+        let packets: [u32; KINDS] =
+            std::array::from_fn(|kind| (end.div_ceil(1 << kind) - self.position.div_ceil(1 << kind)) as u32);
+        for (index, (credit, step)) in self.credits.iter_mut().zip(self.steps).enumerate() {
+            let packets = packets[self.batches[index].kind];
+            *credit = credit.wrapping_add(step.wrapping_mul(packets)) % ONE;
         }
-        self.position += count;
+        self.position = end;
     }
 
     fn on_one_arrived(&mut self) {
         let mut due = 0;
-        for (index, (credit, step)) in self.credits.iter_mut().zip(self.steps).enumerate() {
+        let steps = self.steps_at[self.place()];
+        for (index, (credit, step)) in self.credits.iter_mut().zip(steps).enumerate() {
             let sum = *credit + step;
             due |= (sum / ONE) << index;
             *credit = sum % ONE;
@@ -144,67 +202,84 @@ impl Windows {
 
     /// Takes the next packet, which is lost.
     pub fn on_lost(&mut self) {
-        for (credit, step) in self.credits.iter_mut().zip(self.steps) {
+        let place = self.place();
+        for (credit, step) in self.credits.iter_mut().zip(self.steps_at[place]) {
             // A repair that leaves with this packet is lost too.
             *credit = (*credit + step) % ONE;
         }
-        for index in 0..CANDIDATES {
+        let own = self.own_at[place];
+        for index in (0..CANDIDATES).filter(|index| own & (1 << index) != 0) {
             let batch = &mut self.batches[index];
-            let len = self.losses - batch.first;
+            let losses = self.losses[batch.kind].count;
+            let len = losses - batch.first;
             if len >= LOSSES_MAX as u64 {
-                batch.tail.fail(len as u32);
+                batch.fail(len);
                 self.busy &= !(1 << index);
             }
             if self.busy & (1 << index) == 0 {
-                (batch.first, batch.opened, batch.matched) = (self.losses, self.position, 0);
+                (batch.first, batch.opened, batch.matched) = (losses, self.position, 0);
             }
         }
-        self.busy = (1 << CANDIDATES) - 1;
-        self.lost_at[self.losses as usize % LOSSES_MAX] = self.position;
-        self.losses += 1;
+        self.busy |= own;
+        for (kind, losses) in self.losses.iter_mut().enumerate() {
+            if place % (1 << kind) == 0 {
+                losses.at[losses.count as usize % LOSSES_MAX] = self.position;
+                losses.count += 1;
+            }
+        }
         self.position += 1;
+    }
+
+    /// Position of the next packet, modulo [`STRIPES_MAX`].
+    fn place(&self) -> usize {
+        (self.position % u64::from(STRIPES_MAX)) as usize
     }
 
     /// Matches an arriving repair with the oldest unmatched loss of a batch, which is not empty.
     fn match_oldest(&mut self, index: usize) {
         let batch = &mut self.batches[index];
-        let lost_at = |number: u64| self.lost_at[number as usize % LOSSES_MAX];
+        let losses = &self.losses[batch.kind];
+        let lost_at = |number: u64| losses.at[number as usize % LOSSES_MAX];
         while lost_at(batch.first + batch.matched) + batch.span <= self.position {
-            batch.tail.fail(batch.matched as u32 + 1);
+            batch.fail(batch.matched + 1);
             batch.first += batch.matched + 1;
             batch.matched = 0;
-            if batch.first == self.losses {
+            if batch.first == losses.count {
                 self.busy &= !(1 << index);
                 return;
             }
             batch.opened = lost_at(batch.first);
         }
         batch.matched += 1;
-        let losses = self.losses - batch.first;
-        if batch.matched < losses {
+        let solved = losses.count - batch.first;
+        if batch.matched < solved {
             return;
         }
         let lasted = self.position - batch.opened;
+        let of_all = (solved << batch.kind) as u32;
         if 2 * lasted > batch.span {
-            batch.tail.half = batch.tail.half.wrapping_add(losses as u32);
+            batch.tail.half = batch.tail.half.wrapping_add(of_all);
         }
         if 4 * lasted > 3 * batch.span {
-            batch.tail.most = batch.tail.most.wrapping_add(losses as u32);
+            batch.tail.most = batch.tail.most.wrapping_add(of_all);
         }
-        batch.first = self.losses;
+        batch.first = losses.count;
         self.busy &= !(1 << index);
     }
 
     /// Forgets the losses that are not solved.
     pub fn forget(&mut self) {
         self.busy = 0;
-        self.batches.iter_mut().for_each(|batch| batch.first = self.losses);
+        self.batches.iter_mut().for_each(|batch| batch.first = self.losses[batch.kind].count);
     }
 
     /// Number of repairs that a candidate's batch still needs.
     pub fn backlog(&self, index: usize) -> u64 {
         let batch = &self.batches[index];
-        if self.busy & (1 << index) == 0 { 0 } else { self.losses - batch.first - batch.matched }
+        if self.busy & (1 << index) == 0 {
+            return 0;
+        }
+        (self.losses[batch.kind].count - batch.first - batch.matched) << batch.kind
     }
 
     /// Number of packets after which a candidate gives a loss up.
@@ -219,7 +294,7 @@ impl Windows {
 
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.lost_at)
+        size_of::<Self>() + self.losses.iter().map(|losses| size_of_val(&*losses.at)).sum::<usize>()
     }
 }
 
@@ -297,6 +372,57 @@ mod tests {
             (single.tails(), single.credits, single.position)
         );
         assert!(once.tails()[0].failed > 0);
+    }
+
+    #[test]
+    fn a_window_of_stripes_counts_as_one_of_them_over_its_own_packets() {
+        for stripes in [1, 2, 4] {
+            let (mut striped, mut own) = (Windows::new(), Windows::new());
+            striped.set_stripes([stripes; CANDIDATES]);
+            striped.set_spans([100 * u64::from(stripes); CANDIDATES]);
+            own.set_spans([100; CANDIDATES]);
+            let mut random = testkit::Random(u64::from(stripes));
+            for n in 0..200_000u64 {
+                let is_lost = random.below(30) == 0 || n % 700 < 40;
+                let is_own = n % u64::from(stripes) == 0;
+                if is_lost {
+                    striped.on_lost()
+                } else {
+                    striped.on_arrived(1)
+                }
+                match is_lost {
+                    _ if !is_own => {}
+                    true => own.on_lost(),
+                    false => own.on_arrived(1),
+                }
+            }
+            let all = own.tails().map(|tail| {
+                let of_all = |losses: u32| losses * u32::from(stripes);
+                Tail { half: of_all(tail.half), most: of_all(tail.most), failed: of_all(tail.failed) }
+            });
+            assert!(all[at("1/8")].failed > 1_000, "{all:?}");
+            // What lasted exactly half of the window may count differently by a packet of another stripe.
+            let near = |a: u32, b: u32| a.abs_diff(b) <= b / 20 + 100;
+            for (index, (striped, all)) in striped.tails().into_iter().zip(all).enumerate() {
+                let is_near = near(striped.half, all.half) && near(striped.most, all.most);
+                assert!(
+                    is_near && near(striped.failed, all.failed),
+                    "{stripes}, {index}: {striped:?}, {all:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_of_stripes_forgets_a_batch_and_keeps_the_counts() {
+        let mut windows = Windows::new();
+        feed(&mut windows, &[(1_000, 200), (9_000, 40)]);
+        let before = windows.tails()[at("1/8")];
+        windows.set_stripes([4; CANDIDATES]);
+        assert_eq!((windows.backlog(at("1/8")), windows.tails()[at("1/8")]), (0, before));
+        feed(&mut windows, &[(4, 16), (100, 0)]);
+        assert!((1..16).contains(&windows.backlog(at("1/8"))), "{}", windows.backlog(at("1/8")));
+        assert_eq!((before.failed > 0, windows.backlog(at("1/1"))), (true, 0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use foundation::bytes::{Reader, Writer};
 /// Bits of a plan's flags.
 const AUTO: u8 = 1;
 const THIN: u8 = 2;
+const STRIPED: u8 = 4;
 
 /// Length of a plan on the wire in bytes.
 pub(super) const PLAN_LEN: usize = 19;
@@ -17,7 +18,7 @@ pub(super) const FORECAST_LEN: usize = 18 + 12 * CANDIDATES;
 
 pub(super) fn write_plan(plan: &Plan, writer: &mut Writer<'_>) {
     let flag = |is_set: bool, bit| if is_set { bit } else { 0 };
-    writer.put(&[flag(plan.is_auto, AUTO) | flag(plan.is_thin, THIN)]);
+    writer.put(&[flag(plan.is_auto, AUTO) | flag(plan.is_thin, THIN) | flag(plan.is_striped, STRIPED)]);
     [plan.rate.repairs(), plan.rate.sources(), plan.late_us]
         .iter()
         .for_each(|value| writer.put(&value.to_be_bytes()));
@@ -29,11 +30,11 @@ pub(super) fn read_plan(reader: &mut Reader<'_>) -> Result<Plan, Rejected> {
     let rate = RepairRate::new(reader.u32()?, reader.u32()?).map_err(|_| Rejected::Malformed)?;
     let late_us = reader.u32()?;
     let (window, products, window_max) = (reader.u16()?, reader.u16()?, reader.u16()?);
-    if flags > AUTO | THIN {
+    if flags > AUTO | THIN | STRIPED {
         return Err(Rejected::Malformed);
     }
-    let (is_auto, is_thin) = (flags & AUTO != 0, flags & THIN != 0);
-    Ok(Plan { rate, window, products, window_max, late_us, is_auto, is_thin })
+    let [is_auto, is_thin, is_striped] = [AUTO, THIN, STRIPED].map(|flag| flags & flag != 0);
+    Ok(Plan { rate, window, products, window_max, late_us, is_auto, is_striped, is_thin })
 }
 
 pub(super) fn write_forecast(forecast: &Forecast, writer: &mut Writer<'_>) {

@@ -3,7 +3,7 @@
 use crate::counters::Rejected;
 
 /// Version of the wire format, the high half of a datagram's first byte.
-pub const VERSION: u8 = 7;
+pub const VERSION: u8 = 8;
 /// Length of an AEAD tag in bytes.
 pub const TAG: usize = 16;
 /// Length of a sealed datagram's header in bytes: kind, time of sending (3), epoch (4), counter (4).

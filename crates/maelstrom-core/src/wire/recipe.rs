@@ -9,7 +9,7 @@ use super::layout::{
 };
 use crate::packet::MutableFields;
 use crate::symbol::SYMBOL_HEADER;
-use fec::{Draw, Scheme};
+use fec::{Draw, STRIPES_MAX, Scheme};
 use foundation::Seq;
 use foundation::bytes::Writer;
 
@@ -36,7 +36,10 @@ pub enum Recipe<'a> {
     Window {
         /// Seed and density of the coefficients.
         draw: Draw,
-        /// All packets of the window, 1 to [`WINDOW_MAX`], consecutive in the stream.
+        /// Number of stripes, 1 to [`STRIPES_MAX`]: one packet of so many is in the sum, from the first on.
+        stripes: u8,
+        /// All packets from the oldest to the newest of the sum, 1 to [`WINDOW_MAX`], consecutive in the
+        /// stream.
         window: &'a [Entry],
         /// Runs of named packets, in order, of together at most [`TERMS_MAX`] packets.
         named: [Range<Seq>; RUNS],
@@ -78,14 +81,15 @@ impl Recipe<'_> {
                 writer.put(&[BodyKind::Names.to_wire(), count as u8]);
                 writer.put(&entries[count - 1].seq.to_wire().to_be_bytes());
             }
-            Self::Window { draw, window, .. } => {
+            Self::Window { draw, stripes, window, .. } => {
                 let count = window.len();
+                assert!((1..=STRIPES_MAX).contains(stripes), "{stripes} stripes");
                 assert!((1..=usize::from(WINDOW_MAX)).contains(&count), "a window of {count} packets");
                 assert!(self.named().count() <= TERMS_MAX, "more than {TERMS_MAX} names");
                 writer.put(&[BodyKind::Repair.to_wire(), scheme_to_wire(Scheme::Sliding)]);
                 writer.put(&(count as u16).to_be_bytes());
                 writer.put(&draw.seed.to_be_bytes());
-                writer.put(&[draw.density]);
+                writer.put(&[(stripes - 1) << 4 | draw.density]);
                 writer.put(&window[count - 1].seq.to_wire().to_be_bytes());
             }
         }

@@ -72,6 +72,41 @@ fn windows_follow_what_the_processor_can_pay_and_lose_no_packet_meanwhile() {
     assert!(window(&pair).starts_with("sliding (256; "), "{}", window(&pair));
 }
 
+/// 10,000 packets a second with a burst of 40 losses in every 2,000.
+#[test]
+fn fast_traffic_gets_windows_of_stripes_that_recover_bursts_with_fewer_repairs() {
+    for (late_us, products, stripes, rates) in [
+        // 512 packets do not come in the time of the first, and the others have time for 1,024.
+        (50_000, 512, 1, ["1/12", "1/6"]),
+        (200_000, 512, 2, ["1/24", "1/16"]),
+        (200_000, 20, 4, ["1/24", "1/16"]),
+    ] {
+        let mut pair = up(Targets { late_us: Some(late_us), ..Targets::default() });
+        pair.gateways[A].set_products(products);
+        let mut lost = 0;
+        for n in 0..60_000u32 {
+            let is_lost = n % 2_000 < 40;
+            // Those of the first seconds teach the gateway.
+            lost += usize::from(is_lost && n >= 30_000);
+            if n == 30_000 {
+                pair.recovered[B].clear();
+            }
+            // The repairs beside the packets of a burst are lost with them.
+            pair.mute[A] = is_lost;
+            pair.send(A, &udp(A, n as u16, &[&n.to_be_bytes()[..], &[9; 60]].concat()), is_lost);
+            pair.mute[A] = false;
+            pair.advance(100);
+        }
+        pair.advance(300_000);
+        let decision = decision(&pair);
+        assert_eq!((decision.window > 512, decision.stripes), (stripes > 1, stripes), "{decision}");
+        assert!((rate(rates[0])..=rate(rates[1])).contains(&decision.rate), "{stripes}: {decision}");
+        assert_eq!(pair.recovered[B].len(), lost, "{stripes}: {decision}");
+        let shown = pair.status(A, |peer| peer.code.to_string());
+        assert_eq!(shown.contains("stripes"), stripes > 1, "{shown}");
+    }
+}
+
 /// Flights of four packets, the last two of which are lost. Repairs of packets come with every second flight.
 #[test]
 fn after_a_silence_a_second_repair_leaves_where_packets_are_lost() {

@@ -193,7 +193,7 @@ fn a_class_with_a_long_deadline_buys_a_longer_window() {
     let (back, code) = recovered(None);
     assert!(back < 0.2 && code.starts_with("sliding (512; "), "{back}: {code}");
     let (back, code) = recovered(Some(1_000_000));
-    assert!(back > 0.9 && code == "sliding (1024; 1/2)", "{back}: {code}");
+    assert!(back > 0.9 && code == "sliding (1024; 1/2, 2 stripes)", "{back}: {code}");
 }
 
 #[test]

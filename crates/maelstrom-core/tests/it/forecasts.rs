@@ -2,7 +2,8 @@
 //!
 //! The link, the window's decoder and the ingress are models; the virtual windows, the reports' times and the
 //! controller are those of the gateway. A random code solves a batch of losses once as many repairs have
-//! arrived, if no loss has left the window until then, so that the decoder only counts.
+//! arrived, if no loss has left the window until then, so that the decoder only counts. Each stripe of a window
+//! is a code of its own.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -10,8 +11,8 @@ use std::fmt::Write as _;
 use loss::{Loss, LossModel};
 use maelstrom_core::RepairRate;
 use maelstrom_core::auto::LADDER;
-use maelstrom_core::controller::{Controller, Situation, Targets};
-use maelstrom_core::forecast::{Forecast, Runs, Windows};
+use maelstrom_core::controller::{Controller, Shape, Situation, Targets};
+use maelstrom_core::forecast::{Forecast, Runs, STRIPES_MAX, Windows};
 use maelstrom_core::wire::{LossReport, Report};
 
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/auto.txt");
@@ -84,6 +85,50 @@ impl Decoder {
     }
 }
 
+/// The decoders of a window's stripes.
+#[derive(Default)]
+struct Striped {
+    decoders: [Decoder; STRIPES_MAX as usize],
+    /// Logarithm of the number of stripes.
+    kind: u32,
+    turn: usize,
+}
+
+impl Striped {
+    fn of(&mut self, turn: usize) -> &mut Decoder {
+        &mut self.decoders[turn % (1 << self.kind)]
+    }
+
+    /// A change keeps the losses and forgets the repairs that were for them.
+    fn set_stripes(&mut self, stripes: u8) {
+        if stripes.ilog2() == self.kind {
+            return;
+        }
+        self.kind = stripes.ilog2();
+        let mut lost: Vec<u64> = self.decoders.iter_mut().flat_map(|one| one.lost.drain(..)).collect();
+        lost.sort_unstable();
+        self.decoders.iter_mut().for_each(|one| one.matched = 0);
+        lost.into_iter().for_each(|at| self.of(at as usize).lost.push_back(at));
+    }
+
+    fn on_lost(&mut self, now: u64, window: u64) {
+        self.of(now as usize).on_lost(now, window);
+    }
+
+    fn on_repair(&mut self, now: u64, window: u64) {
+        let turn = self.turn;
+        self.of(turn).on_repair(now, window);
+    }
+
+    fn solved(&self) -> u64 {
+        self.decoders.iter().map(|one| one.solved).sum()
+    }
+
+    fn failed(&self) -> u64 {
+        self.decoders.iter().map(|one| one.failed).sum()
+    }
+}
+
 /// The losses of one link.
 struct Link {
     segments: Vec<Segment>,
@@ -127,12 +172,12 @@ impl Link {
 struct World {
     windows: Windows,
     runs: Runs,
-    decoder: Decoder,
+    decoder: Striped,
     controller: Controller,
     /// The rate that the repairs have, and changes that are on the way.
     rate: RepairRate,
     window: u64,
-    coming: VecDeque<(u64, RepairRate, u16)>,
+    coming: VecDeque<(u64, RepairRate, Shape)>,
     credit: u64,
     reported_us: u64,
     reported: (u64, u64, u32),
@@ -144,7 +189,7 @@ impl World {
         Self {
             windows: Windows::new(),
             runs: Runs::default(),
-            decoder: Decoder::default(),
+            decoder: Striped::default(),
             rate: controller.decision().rate,
             window: 512,
             controller,
@@ -170,6 +215,7 @@ impl World {
             (self.credit / u64::from(self.rate.sources()), u64::from(self.rate.sources()));
         self.credit %= sources;
         for _ in 0..repairs {
+            self.decoder.turn += 1;
             if !link.lose() {
                 self.decoder.on_repair(n, self.window);
             }
@@ -184,10 +230,11 @@ impl World {
             self.report(now_us);
         }
         let before = self.rate;
-        while let Some((_, rate, window)) = self.coming.pop_front_if(|(at_us, ..)| *at_us <= now_us) {
+        while let Some((_, rate, shape)) = self.coming.pop_front_if(|(at_us, ..)| *at_us <= now_us) {
             // The rate keeps its share of a repair.
             self.credit = self.credit * u64::from(rate.sources()) / u64::from(self.rate.sources());
-            (self.rate, self.window) = (rate, u64::from(window));
+            (self.rate, self.window) = (rate, u64::from(shape.packets));
+            self.decoder.set_stripes(shape.stripes);
         }
         self.rate > before
     }
@@ -216,17 +263,18 @@ impl World {
             burst: self.runs.longest() as u16,
             tails: self.windows.tails(),
         };
-        let settled = self.decoder.solved + self.decoder.failed;
-        let loss =
-            LossReport { named: packets, lost: settled, recovered: self.decoder.solved, ..LossReport::NONE };
+        let recovered = self.decoder.solved();
+        let settled = recovered + self.decoder.failed();
+        let loss = LossReport { named: packets, lost: settled, recovered, ..LossReport::NONE };
         let situation =
             Situation { rtt_us: Some(RTT_US), per_second: PACE, repair_bytes: 1_450, ..Situation::default() };
         let before = self.controller.plan();
         self.controller.on_report(now_us, &Report { loss, forecast, ..Report::default() }, situation);
         let plan = self.controller.plan();
         if plan != before {
-            self.coming.push_back((now_us + CHANGE_US, plan.rate, plan.window));
+            self.coming.push_back((now_us + CHANGE_US, plan.rate, plan.shape(plan.rate)));
         }
+        self.windows.set_stripes(plan.stripes());
         self.windows.set_spans(plan.spans(PACE));
         let failed = plan.candidate().map_or(0, |index| self.windows.tails()[index].failed);
         (self.reported_us, self.reported) = (now_us, (packets, lost, failed));
@@ -245,14 +293,14 @@ fn run(row: &Row, targets: Targets, seed: u64) -> Outcome {
     for n in 0..packets {
         let now_us = n * SECOND / PACE;
         let segment = link.advance(now_us);
-        let failed = world.decoder.failed;
+        let failed = world.decoder.failed();
         outcome.repairs += world.step(n, &mut link);
         // The timers of a gateway are as fine.
         if n % 8 == 0 && world.talk(now_us) {
             let begun_us = (row.segments[segment].0 * 1e6) as u64;
             outcome.answers_us[segment].get_or_insert(now_us - begun_us);
         }
-        outcome.failed[(now_us / SECOND) as usize] += world.decoder.failed - failed;
+        outcome.failed[(now_us / SECOND) as usize] += world.decoder.failed() - failed;
         if n % PACE == 0 {
             world.runs.begin_period();
         }

@@ -3,7 +3,7 @@
 use super::Kept;
 use fec::{
     Code, Decoder, DecoderConfig, Encoder, Repair, Scheme, SlidingEncoder, SymbolId, SymbolStore, Term,
-    coding_coefficients,
+    coding_coefficients, gf256,
 };
 
 /// A repair that was sent.
@@ -12,9 +12,25 @@ pub struct Sent {
     pub row: usize,
     /// Seed of a sliding window's coefficients.
     pub seed: u16,
+    /// Packets in the sum.
     pub packets: Vec<u64>,
+    pub stripes: usize,
     pub coefficients: Vec<u8>,
     pub payload: Vec<u8>,
+}
+
+impl Sent {
+    /// Checks that the payload is the sum of the packets times their coefficients.
+    pub fn check_sum(&self) {
+        let mut sum = vec![0; 16];
+        let mut length = 0;
+        for (&packet, &coefficient) in self.packets.iter().zip(&self.coefficients) {
+            let symbol = symbol(packet);
+            gf256::mul_add(&mut sum, coefficient, &symbol);
+            length = length.max(if coefficient == 0 { 0 } else { symbol.len() });
+        }
+        assert_eq!(self.payload, sum[..length]);
+    }
 }
 
 pub struct Sender {
@@ -70,7 +86,7 @@ impl Sender {
 
 /// A sliding window's receiver computes the coefficients from seed, density and count.
 fn check_coefficients(repair: &Repair<'_, u64>) {
-    let mut again = vec![0; repair.packets.len()];
+    let mut again = vec![0; repair.packets.len().div_ceil(repair.stripes)];
     coding_coefficients(repair.draw.seed, repair.draw.density, &mut again);
     assert_eq!(repair.coefficients, again);
 }
@@ -82,7 +98,8 @@ fn keep(repair: Repair<'_, u64>, is_sliding: bool) -> Sent {
     Sent {
         row: repair.row,
         seed: repair.draw.seed,
-        packets: repair.packets.to_vec(),
+        packets: repair.terms().map(|(&packet, _)| packet).collect(),
+        stripes: repair.stripes,
         coefficients: repair.coefficients.to_vec(),
         payload: repair.payload.to_vec(),
     }

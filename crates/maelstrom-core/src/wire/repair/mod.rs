@@ -37,10 +37,12 @@ pub enum Sum {
         /// Number of the repair in its block.
         row: u8,
     },
-    /// All packets of a window.
+    /// All packets of a window, or one stripe of them.
     Window {
         /// Oldest packet.
         first: Seq,
+        /// Distance of the packets: the number of stripes.
+        stride: u16,
         /// Number of packets, 1 to [`WINDOW_MAX`].
         count: u16,
         /// Seed and density of the coefficients.
@@ -120,14 +122,17 @@ impl<'a> RecipeView<'a> {
     }
 
     fn read_window(mut reader: Reader<'a>, newest: Seq) -> Result<Self, Rejected> {
-        let count = reader.u16()?;
+        let window = reader.u16()?;
         let seed = reader.u16()?;
-        let density = reader.u8()?;
+        let spread = reader.u8()?;
+        let (stride, density) = (u16::from(spread >> 4) + 1, spread & DENSITY_FULL);
         let last = Seq::from_wire(reader.u32()?, newest);
-        if !(1..=WINDOW_MAX).contains(&count) || density > DENSITY_FULL {
+        // The window begins and ends with packets of its stripe.
+        if !(1..=WINDOW_MAX).contains(&window) || !(window - 1).is_multiple_of(stride) {
             return Err(Rejected::Malformed);
         }
-        let first = last.0.checked_sub(u64::from(count) - 1).map(Seq).ok_or(Rejected::Malformed)?;
+        let count = (window - 1) / stride + 1;
+        let first = last.0.checked_sub(u64::from(window) - 1).map(Seq).ok_or(Rejected::Malformed)?;
         let (common, exceptions) = read_common(&mut reader)?;
         let (mut runs, mut free) = ([NO_RUN; RUNS], first);
         for run in &mut runs {
@@ -144,7 +149,7 @@ impl<'a> RecipeView<'a> {
             free = run.end();
         }
         let draw = Draw { seed, density };
-        Self::read_names(Sum::Window { first, count, draw }, runs, common, exceptions, reader)
+        Self::read_names(Sum::Window { first, stride, count, draw }, runs, common, exceptions, reader)
     }
 
     fn read_names(
@@ -184,7 +189,7 @@ impl<'a> RecipeView<'a> {
     /// sum, the packets named.
     pub fn packets(&self) -> impl DoubleEndedIterator<Item = Seq> {
         let (first, stride, count) = match self.sum {
-            Sum::Window { first, count, .. } => (first, 1, count),
+            Sum::Window { first, stride, count, .. } => (first, stride, count),
             Sum::None | Sum::Layer | Sum::Block { .. } => {
                 let Run { first, stride, count } = self.runs[0];
                 (first, stride, u16::from(count))

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::{EXCEPTIONS_BUDGET, Half, Recipe, SEALED_HEADER, TAG, repair_overhead};
 use super::*;
-use fec::BLOCK_C_MAX;
+use fec::{BLOCK_C_MAX, STRIPES_MAX};
 
 fn scheme_and_row() -> impl Strategy<Value = (Scheme, u8)> {
     prop_oneof![Just((Scheme::Layered, 0)), (0..BLOCK_C_MAX).prop_map(|row| (Scheme::ReedSolomon, row))]
@@ -75,19 +75,26 @@ proptest! {
         }),
         symbol in proptest::collection::vec(any::<u8>(), SYMBOL_HEADER + 1..100),
         (seed, density) in (any::<u16>(), 0..=DENSITY_FULL),
+        stripes in 1..=STRIPES_MAX,
     ) {
-        let (window, draw) = (entries(first, 1, &fields), Draw { seed, density });
-        let named = runs.map(|run| Seq(first + run.start)..Seq(first + run.end));
+        let draw = Draw { seed, density };
+        let mut window = entries(first, 1, &fields);
+        let stride = usize::from(stripes);
+        window.truncate((window.len() - 1) / stride * stride + 1);
+        let within = |at: u64| Seq(first + at.min(window.len() as u64));
+        let named = runs.map(|run| within(run.start)..within(run.end));
         let expected: Vec<Entry> =
             window.iter().filter(|entry| named.iter().any(|run| run.contains(&entry.seq))).copied().collect();
-        let body = written(&Recipe::Window { draw, window: &window, named }, &symbol);
+        let body = written(&Recipe::Window { draw, stripes, window: &window, named }, &symbol);
         let view = RecipeView::read(&body, Seq(first)).unwrap();
-        prop_assert_eq!(view.sum(), Sum::Window { first: Seq(first), count: window.len() as u16, draw });
+        let count = window.len().div_ceil(stride);
+        let sum = Sum::Window { first: Seq(first), stride: stripes.into(), count: count as u16, draw };
+        prop_assert_eq!(view.sum(), sum);
         prop_assert_eq!(view.entries().collect::<Vec<_>>(), expected.clone());
         prop_assert!(view.entries().rev().eq(expected.into_iter().rev()));
-        prop_assert!(view.packets().eq(window.iter().map(|entry| entry.seq)));
+        prop_assert!(view.packets().eq(window.iter().step_by(stride).map(|entry| entry.seq)));
         prop_assert_eq!((view.first(), view.last()), (Seq(first), window[window.len() - 1].seq));
-        let mut drawn = vec![0; window.len()];
+        let mut drawn = vec![0; count];
         coding_coefficients(seed, density, &mut drawn);
         drawn.retain(|&coefficient| coefficient != 0);
         prop_assert_eq!(coefficients(&view), drawn);
@@ -118,13 +125,13 @@ proptest! {
     /// Tries windows with plausible headers and arbitrary rests.
     #[test]
     fn no_window_panics_its_reader(
-        (count, density, last) in (0u16..600, 0u8..20, 0u32..700),
+        (count, spread, last) in (0u16..600, any::<u8>(), 0u32..700),
         runs in proptest::array::uniform3((0u16..600, 0u8..70)),
         tail in proptest::collection::vec(any::<u8>(), 0..400),
     ) {
         let mut body = vec![1, 3];
         body.extend(count.to_be_bytes());
-        body.extend([9, 9, density]);
+        body.extend([9, 9, spread]);
         body.extend(last.to_be_bytes());
         body.extend([63, 0, tail.first().map_or(0, |&byte| byte % 3)]);
         body.extend(&tail[..tail.len().min(usize::from(body[13]) * EXCEPTION)]);
@@ -137,7 +144,9 @@ proptest! {
         let seqs: Vec<Seq> = view.entries().map(|entry| entry.seq).collect();
         prop_assert!(seqs.len() <= TERMS_MAX && seqs.is_sorted_by(|one, next| one < next));
         prop_assert!(seqs.iter().all(|seq| (view.first()..=view.last()).contains(seq)));
-        prop_assert!(view.packets().count() == usize::from(count) && count <= WINDOW_MAX);
+        let stripes = usize::from(spread >> 4) + 1;
+        prop_assert!(view.packets().count() == usize::from(count).div_ceil(stripes) && count <= WINDOW_MAX);
+        prop_assert_eq!(view.last().0 - view.first().0 + 1, u64::from(count));
         prop_assert!(coefficients(&view).len() <= usize::from(count));
     }
 }
@@ -166,13 +175,13 @@ fn a_malformed_window_is_refused() {
     let window = entries(1_000, 1, &[(63, 0); 200]);
     let named = [Seq(1_010)..Seq(1_012), Seq(1_020)..Seq(1_022), Seq(1_198)..Seq(1_200)];
     let draw = Draw { seed: 1, density: 15 };
-    let good = written(&Recipe::Window { draw, window: &window, named }, &[0; 400]);
+    let good = written(&Recipe::Window { draw, stripes: 1, window: &window, named }, &[0; 400]);
     assert!(RecipeView::read(&good, Seq(1_199)).is_ok());
     for (what, changes) in [
         ("an empty window", vec![(3, 0)]),
         ("a window beyond the limit", vec![(2, 4), (3, 1)]),
         ("a window that begins before the stream", vec![(9, 0), (10, 100)]),
-        ("a density above 15", vec![(6, 16)]),
+        ("a window that does not begin with a packet of its stripe", vec![(6, 0x1f)]),
         ("a run before the window", vec![(15, 200)]),
         ("runs that overlap", vec![(19, 11)]),
         ("runs out of order", vec![(15, 170)]),
@@ -202,7 +211,11 @@ fn the_stated_overhead_is_what_goes_over_the_link() {
     let named = [Seq(0)..Seq(5), Seq(8)..Seq(8), Seq(10)..Seq(20)];
     for (scheme, names, recipe) in [
         (scheme, 20, Recipe::Named { scheme, row: 0, stride: 1, entries: &entries }),
-        (window, 15, Recipe::Window { draw: Draw { seed: 0, density: 15 }, window: &entries, named }),
+        (
+            window,
+            15,
+            Recipe::Window { draw: Draw { seed: 0, density: 15 }, stripes: 1, window: &entries, named },
+        ),
     ] {
         let datagram = SEALED_HEADER + recipe.wire_len() + SYMBOL_HEADER + TAG;
         assert_eq!(repair_overhead(scheme, names, false), 28 + datagram);
