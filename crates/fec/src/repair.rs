@@ -10,10 +10,11 @@ pub struct Repair<'a, P> {
     /// Seed and density of a sliding window's coefficients. The default for other codes, whose `row`
     /// determines the coefficients.
     pub draw: Draw,
-    /// Packets from the oldest to the newest of the sum. Those of bins and blocks are all in the sum, those of
-    /// a sliding window if they are a multiple of `stripes` from the first.
+    /// Packets from the oldest to the newest of the sum. Those of bins and blocks are all in the sum, those
+    /// of a sliding window if they are a multiple of `stripes` from the first.
     pub packets: &'a [P],
-    /// Number of stripes of the window: one packet of so many is in the sum. 1 for other codes.
+    /// Distance of the packets of a window that are in the sum, which is its number of stripes. 1 for other
+    /// codes.
     pub stripes: usize,
     /// One coefficient for each packet in the sum. It may be 0 in a sliding window.
     pub coefficients: &'a [u8],

@@ -1,4 +1,5 @@
-//! The passive gateway: reads copies of the traffic, sends repairs beside it, and injects recovered packets.
+//! The running gateway: reads copies of the traffic, sends repairs beside it, and injects recovered packets.
+//! To peers in tunnel mode it carries the packets themselves (`tunnel.rs`).
 //!
 //! One thread runs one loop ([`Passive::run`]) in a fixed order:
 //! 1. wait for input or a timer, or, at a high rate, for the next tick ([`Passive::wait`]); if the process
@@ -82,7 +83,7 @@ pub(crate) enum Channel {
     Unknown,
 }
 
-/// A running passive gateway.
+/// A running gateway.
 pub struct Passive {
     pub(crate) path: PathBuf,
     pub(crate) config: GatewayConfig,

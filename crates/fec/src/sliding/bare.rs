@@ -8,19 +8,19 @@ use super::rows::Stripe;
 pub(super) struct Bare {
     stripes: usize,
     /// Number of the packet, and its arrival time.
-    oldest: [Option<(u64, u64)>; STRIPES_MAX as usize],
+    oldest: Box<[Option<(u64, u64)>; STRIPES_MAX as usize]>,
 }
 
 impl Bare {
     pub(super) fn new(stripes: usize) -> Self {
-        Self { stripes, oldest: [None; STRIPES_MAX as usize] }
+        Self { stripes, oldest: Box::new([None; STRIPES_MAX as usize]) }
     }
 
     /// Changes the number of stripes. Each of them then begins with the oldest packet of all.
     pub(super) fn set_stripes(&mut self, stripes: usize) {
         let oldest = self.oldest();
         self.stripes = stripes;
-        self.oldest = [None; STRIPES_MAX as usize];
+        self.clear();
         self.oldest[..stripes].fill(oldest);
     }
 
@@ -40,7 +40,7 @@ impl Bare {
 
     /// Forgets all packets.
     pub(super) fn clear(&mut self) {
-        self.oldest = [None; STRIPES_MAX as usize];
+        self.oldest.fill(None);
     }
 
     /// Number and arrival time of the oldest packet that is in no repair.

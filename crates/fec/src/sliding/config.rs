@@ -17,9 +17,9 @@ pub struct SlidingConfig {
     pub rate: RepairRate,
     /// Packets in the encoding window, 1 to [`WINDOW_MAX`].
     pub window: u16,
-    /// Number of stripes of the window, 1 to [`STRIPES_MAX`]: a repair contains one packet of so many, and the
-    /// stripes take turns. Long windows of stripes cost as little as short ones, and recover bursts like long
-    /// ones.
+    /// Number of stripes of the window, 1 to [`STRIPES_MAX`]: a repair contains every k-th packet of k
+    /// stripes, which take turns. Long windows of stripes cost as little as short ones, and recover bursts
+    /// like long ones.
     pub stripes: u8,
     /// RFC 8681's density threshold, 0 to [`DENSITY_FULL`]: of 16 coefficients, `density` + 1 are nonzero on
     /// average. Sparse repairs cost less to compute and recover less.

@@ -154,7 +154,8 @@ impl<P: Copy> SlidingEncoder<P> {
     }
 
     /// Changes the number of packets that later repairs reach back, at least 1 and at most the configured
-    /// number. A longer window reaches back at once, because the packets are kept; a repair that is planned keeps its own.
+    /// number. A longer window reaches back at once, because the packets are kept; a repair that is planned
+    /// keeps its own.
     pub fn set_window(&mut self, packets: u16) {
         self.reach = usize::from(packets).clamp(1, self.window);
     }

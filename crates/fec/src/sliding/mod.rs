@@ -9,10 +9,10 @@
 //! at each [`push`](SlidingEncoder::push). That costs less in total, and the same with every packet. A change
 //! of the rate or a deadline invalidates the plan; such a repair is computed when it leaves.
 //!
-//! A window may have k *stripes*. A repair then contains every k-th packet, and the stripes take turns. All of
-//! them have the same share of a burst, so that together they recover bursts as one window does, while a
-//! repair costs a k-th of the products. Against scattered losses each stripe is as strong as a window of W/k
-//! packets. Repairs out of turn contain packets of all stripes.
+//! A window may have k *stripes*. A repair then contains every k-th packet, and the stripes take turns. All
+//! of them have the same share of a burst, so that together they recover bursts as one window does, while a
+//! repair costs a k-th of the products. Against scattered losses each stripe is as strong as a window of
+//! W/k packets. Repairs out of turn contain packets of all stripes.
 
 mod bare;
 mod coefficients;

@@ -9,6 +9,7 @@
 mod fit;
 mod history;
 mod plan;
+mod reach;
 mod reason;
 mod thin;
 mod useless;
@@ -18,12 +19,13 @@ pub(crate) use reason::Percent;
 
 use fec::RepairRate;
 
-use crate::auto::{LADDER, START, WINDOW, WINDOW_LONG};
+use crate::auto::{LADDER, START, WINDOW};
 use crate::caps::{self, Refusal};
 use crate::deadlines::Deadlines;
 use crate::forecast::{Fit, Forecast};
 use crate::wire::{LossReport, Report};
 use history::{Counts, History, Settled};
+use reach::Reach;
 use thin::{Change, Facts, Thin};
 use useless::Useless;
 
@@ -127,7 +129,7 @@ pub struct Decision {
     pub rate: RepairRate,
     /// Number of packets that a repair reaches back.
     pub window: u16,
-    /// Number of stripes of the window: one packet of so many is in a repair.
+    /// Number of stripes of the window, of which a repair contains one.
     pub stripes: u8,
     /// Whether the processor has no time for more packets in a repair.
     pub is_short: bool,
@@ -176,9 +178,7 @@ pub struct Controller {
     situation: Situation,
     /// Number of products for each packet that the processor has time for.
     products: u16,
-    window_max: u16,
-    /// Whether windows may have stripes.
-    is_striped: bool,
+    reach: Reach,
     last: (Forecast, LossReport),
     /// Time of the first report.
     since_us: Option<u64>,
@@ -226,8 +226,7 @@ impl Controller {
             decision: Decision::START,
             situation: Situation::default(),
             products: PRODUCTS,
-            window_max: WINDOW,
-            is_striped: false,
+            reach: Reach::START,
             last: (Forecast::default(), LossReport::NONE),
             since_us: None,
             stale: 0,
@@ -265,10 +264,10 @@ impl Controller {
             rate: self.decision.rate,
             window: self.decision.window,
             products: self.products,
-            window_max: self.window_max,
+            window_max: self.reach.window_max,
             late_us: late_us.map_or(0, |late_us| u32::try_from(late_us).unwrap_or(u32::MAX)),
             is_auto: true,
-            is_striped: self.is_striped,
+            is_striped: self.reach.is_striped,
             is_thin: false,
         }
     }
@@ -313,7 +312,8 @@ impl Controller {
     /// Takes what the egress sees; decides.
     pub fn decide(&mut self, now_us: u64, situation: Situation) {
         self.situation = situation;
-        self.update_window_max();
+        let longest_us = situation.deadlines.longest_us(self.targets.late_us);
+        self.reach.update(situation.per_second, self.late_us(), longest_us);
         self.history.add(now_us, &Counts::default());
         let delay_us = situation.rtt_us.unwrap_or(0) + NEWS_US;
         let range = self.range();
@@ -344,7 +344,8 @@ impl Controller {
         }
         let shape = self.plan().shape(decision.rate);
         (decision.window, decision.stripes) = (shape.packets, shape.stripes);
-        decision.is_short = shape.terms() < if self.is_striped { WINDOW } else { self.window_max };
+        decision.is_short =
+            shape.terms() < if self.reach.is_striped { WINDOW } else { self.reach.window_max };
         decision.refusal = situation.refusal;
         decision.is_thin = self.thin.is_on();
         if decision.rate > self.decision.rate {
@@ -382,20 +383,6 @@ impl Controller {
         if change == Some(Change::Losses) {
             self.wanted = index_of(START).clamp(range.floor, range.cap);
         }
-    }
-
-    /// Lengthens the window where the operator has stated a deadline that leaves time for it, and by stripes
-    /// where all packets have time for it.
-    fn update_window_max(&mut self) {
-        let Situation { per_second, deadlines, .. } = self.situation;
-        let is_in_time = |late_us: Option<u64>, was_long| {
-            let in_time = u128::from(late_us.unwrap_or(0)) * u128::from(per_second) / 1_000_000;
-            // Less is needed to stay, so that the window does not change to and fro.
-            in_time >= u128::from(if was_long { WINDOW_LONG / 4 * 3 } else { WINDOW_LONG })
-        };
-        let is_long = is_in_time(deadlines.longest_us(self.targets.late_us), self.window_max == WINDOW_LONG);
-        self.is_striped = is_in_time(self.late_us(), self.is_striped);
-        self.window_max = if is_long || self.is_striped { WINDOW_LONG } else { WINDOW };
     }
 
     /// Returns the number of packets after which each candidate gives a loss up. Where traffic has become far

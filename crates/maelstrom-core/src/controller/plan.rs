@@ -100,7 +100,7 @@ impl Plan {
 pub struct Shape {
     /// Number of packets that a repair reaches back.
     pub packets: u16,
-    /// Number of stripes: one packet of so many is in a repair.
+    /// Number of stripes, of which a repair contains one.
     pub stripes: u8,
 }
 

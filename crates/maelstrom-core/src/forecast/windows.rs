@@ -5,8 +5,8 @@
 //! matched with the oldest unmatched loss. If that loss leaves the window first, it and all older ones of its
 //! batch stay lost. Counting this needs no field arithmetic.
 //!
-//! A window may have stripes, each of which is a code of its own with an equal share of every burst. Of such a
-//! window only the first stripe is counted, for all of them.
+//! A window may have stripes, each of which is a code of its own with an equal share of every burst. Of
+//! such a window only the first stripe is counted, for all of them.
 //!
 //! The repairs of a virtual window are never sent. A repair leaves with a packet and shares its fate, so that
 //! a burst takes both.
@@ -154,7 +154,7 @@ impl Windows {
             (batch.kind, batch.first, batch.matched) = (kind, self.losses[kind].count, 0);
             self.busy &= !(1 << index);
             for (at, own) in self.own_at.iter_mut().enumerate() {
-                *own = *own & !(1 << index) | u32::from(at % (1 << kind) == 0) << index;
+                *own = *own & !(1 << index) | u32::from(at.is_multiple_of(1 << kind)) << index;
             }
         }
         self.place_steps();
@@ -222,7 +222,7 @@ impl Windows {
         }
         self.busy |= own;
         for (kind, losses) in self.losses.iter_mut().enumerate() {
-            if place % (1 << kind) == 0 {
+            if place.is_multiple_of(1 << kind) {
                 losses.at[losses.count as usize % LOSSES_MAX] = self.position;
                 losses.count += 1;
             }
@@ -384,11 +384,11 @@ mod tests {
             let mut random = testkit::Random(u64::from(stripes));
             for n in 0..200_000u64 {
                 let is_lost = random.below(30) == 0 || n % 700 < 40;
-                let is_own = n % u64::from(stripes) == 0;
+                let is_own = n.is_multiple_of(u64::from(stripes));
                 if is_lost {
-                    striped.on_lost()
+                    striped.on_lost();
                 } else {
-                    striped.on_arrived(1)
+                    striped.on_arrived(1);
                 }
                 match is_lost {
                     _ if !is_own => {}
@@ -401,7 +401,7 @@ mod tests {
                 Tail { half: of_all(tail.half), most: of_all(tail.most), failed: of_all(tail.failed) }
             });
             assert!(all[at("1/8")].failed > 1_000, "{all:?}");
-            // What lasted exactly half of the window may count differently by a packet of another stripe.
+            // A batch that lasted half of the window may count differently by a packet of another stripe.
             let near = |a: u32, b: u32| a.abs_diff(b) <= b / 20 + 100;
             for (index, (striped, all)) in striped.tails().into_iter().zip(all).enumerate() {
                 let is_near = near(striped.half, all.half) && near(striped.most, all.most);

@@ -36,7 +36,7 @@ pub enum Recipe<'a> {
     Window {
         /// Seed and density of the coefficients.
         draw: Draw,
-        /// Number of stripes, 1 to [`STRIPES_MAX`]: one packet of so many is in the sum, from the first on.
+        /// Number of stripes, 1 to [`STRIPES_MAX`], of which that of the first packet is in the sum.
         stripes: u8,
         /// All packets from the oldest to the newest of the sum, 1 to [`WINDOW_MAX`], consecutive in the
         /// stream.

@@ -2,8 +2,8 @@
 //!
 //! The link, the window's decoder and the ingress are models; the virtual windows, the reports' times and the
 //! controller are those of the gateway. A random code solves a batch of losses once as many repairs have
-//! arrived, if no loss has left the window until then, so that the decoder only counts. Each stripe of a window
-//! is a code of its own.
+//! arrived, if no loss has left the window until then, so that the decoder only counts. Each stripe of a
+//! window is a code of its own.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
