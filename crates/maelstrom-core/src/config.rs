@@ -223,7 +223,9 @@ impl PeerConfig {
         let Self { address: _, whereabouts: _, networks, key: _, next_key: _, .. } = self;
         let Self { trusts_path, is_tunnel, paths, path_use, .. } = self;
         (networks, trusts_path, is_tunnel) == (&other.networks, &other.trusts_path, &other.is_tunnel)
-            && (paths, path_use) == (&other.paths, &other.path_use)
+            && path_use == &other.path_use
+            && paths.len() == other.paths.len()
+            && paths.iter().zip(&other.paths).all(|(path, other)| path.is_same(other))
     }
 
     /// Its addresses on all paths.
@@ -245,6 +247,22 @@ impl PeerConfig {
             |path: &PathConfig| path.door == source.door && is_same(path.address, source.address);
         let further = self.paths.iter().position(is_further).map(|at| at + 1);
         further.or((source.door == 0 && self.is_at(source.address)).then_some(0))
+    }
+
+    /// Number of a path to this socket on which the peer may be anywhere: one without an address, if there is
+    /// such a path.
+    pub(crate) fn movable_at(&self, door: usize) -> Option<usize> {
+        let numbers = || (1..).zip(&self.paths).filter(|(_, path)| path.may_move && path.door == door);
+        let unknown = numbers().find(|(_, path)| path.address.ip().is_unspecified());
+        unknown.or_else(|| numbers().next()).map(|(number, _)| number)
+    }
+
+    /// Whether the peer's own datagrams to this socket show its address on a path.
+    pub(crate) fn may_move_on(&self, path: usize, door: usize) -> bool {
+        match path.checked_sub(1) {
+            None => door == 0 && self.may_move(),
+            Some(at) => self.paths.get(at).is_some_and(|path| path.may_move && path.door == door),
+        }
     }
 
     /// How packets of its site arrive here.

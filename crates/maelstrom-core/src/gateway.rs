@@ -121,6 +121,7 @@ impl Gateway {
         self.config = config;
         for (config, peer) in self.config.peers.iter_mut().zip(&self.peers) {
             config.address = peer.config.address;
+            config.paths.clone_from(&peer.config.paths);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::config::Source;
 use crate::paths::PathSet;
 use foundation::Seq;
 
@@ -91,8 +92,8 @@ pub struct Envelope {
     pub peer: usize,
     /// DSCP of its IP header.
     pub dscp: u8,
-    /// Address to which it goes; `None` for the present one of the peer.
-    pub elsewhere: Option<SocketAddr>,
+    /// Address to which it goes, and the socket from which it leaves; `None` for those of its paths.
+    pub elsewhere: Option<Source>,
     /// Paths that it takes, unless it goes elsewhere.
     pub paths: PathSet,
 }
@@ -112,7 +113,13 @@ impl Envelope {
     /// The same for a datagram that goes to another address, if there is one.
     #[must_use]
     pub fn at(self, elsewhere: Option<SocketAddr>) -> Self {
-        Self { elsewhere, ..self }
+        Self { elsewhere: elsewhere.map(|address| Source { door: 0, address }), ..self }
+    }
+
+    /// The same for a datagram that goes back to the source of another one.
+    #[must_use]
+    pub fn back(self, to: Source) -> Self {
+        Self { elsewhere: Some(to), ..self }
     }
 }
 

@@ -4,7 +4,7 @@ mod address;
 mod handover;
 mod hello;
 mod keys;
-mod paths;
+pub(crate) mod paths;
 mod renewal;
 mod reports;
 mod requests;
@@ -424,7 +424,7 @@ impl Peer {
             self.ingress.on_tick(now_us);
             self.is_plan_news |= self.egress.on_tick(now_us);
             self.sharing.on_tick(now_us);
-            self.paths.on_tick();
+            self.on_paths_tick();
             self.update_thinning(now_us);
             self.unwatched_source.take_if(|(_, seen_us)| now_us >= *seen_us + UNWATCHED_US);
             self.check_liveness(now_us, entropy);

@@ -130,7 +130,7 @@ pub(crate) fn copies(
     peers: &[PeerConfig],
     envelope: Envelope,
 ) -> impl Iterator<Item = (usize, SocketAddr)> + '_ {
-    let elsewhere = envelope.elsewhere.map(|address| (0, address));
+    let elsewhere = envelope.elsewhere.map(|to| (to.door, to.address));
     let paths = envelope.paths.iter().filter(move |_| elsewhere.is_none());
     let by_paths = paths.filter_map(move |path| peers[envelope.peer].path(path));
     elsewhere.into_iter().chain(by_paths.filter(|(_, to)| !to.ip().is_unspecified()))

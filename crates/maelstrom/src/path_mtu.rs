@@ -6,7 +6,7 @@ use std::iter;
 use netio::udp;
 use tracing::trace;
 
-use crate::config::Peer;
+use crate::config::{Peer, PeerPath};
 use crate::passive::Passive;
 
 /// Interval between questions to the kernel.
@@ -23,8 +23,8 @@ impl Passive {
         let from = self.config.gateway.listen.ip();
         let known = |peer: &&Peer| !peer.address.ip().is_unspecified();
         for (index, peer) in self.config.peers.iter().enumerate().filter(|(_, peer)| known(peer)) {
-            let further =
-                peer.paths.iter().map(|path| (path.local.map_or(from, |local| local.ip()), path.address));
+            let stated = |path: &PeerPath| Some((path.local.map_or(from, |local| local.ip()), path.address?));
+            let further = peer.paths.iter().filter_map(stated);
             let paths = iter::once((from, peer.address)).chain(further);
             let known = paths.filter_map(|(from, to)| {
                 udp::path_mtu(from, to).inspect_err(|error| trace!(%error, "no path MTU")).ok()

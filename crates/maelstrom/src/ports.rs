@@ -1,6 +1,6 @@
 //! The ports of a passive gateway to the machine: tap, repair socket, TUN device.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 use maelstrom_core::{PathConfig, PeerConfig, Whereabouts};
@@ -112,7 +112,7 @@ pub(crate) fn open_tunnel(config: &GatewayConfig) -> Result<Option<Tunnel>, Star
 /// The addresses that stay as long as the tap does. The core knows its own datagrams to others.
 pub(crate) fn fixed_addresses(config: &GatewayConfig) -> Vec<SocketAddr> {
     let fixed = config.peers.iter().filter(|peer| peer.whereabouts == Whereabouts::Stated);
-    let further = config.peers.iter().flat_map(|peer| peer.paths.iter().map(|path| path.address));
+    let further = config.peers.iter().flat_map(|peer| peer.paths.iter().filter_map(|path| path.address));
     fixed.map(|peer| peer.address).chain(further).collect()
 }
 
@@ -178,7 +178,16 @@ fn wan_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
 
 /// The core's configuration for this machine.
 pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Config, StartError> {
-    let further = |path: &PeerPath| PathConfig { door: doors::number(config, path), address: path.address };
+    let unknown = if config.gateway.listen.is_ipv6() {
+        IpAddr::from(Ipv6Addr::UNSPECIFIED)
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    };
+    let further = |path: &PeerPath| PathConfig {
+        door: doors::number(config, path),
+        address: path.address.unwrap_or(SocketAddr::new(unknown, 0)),
+        may_move: path.address.is_none(),
+    };
     let peer = |peer: &crate::config::Peer| PeerConfig {
         address: peer.address,
         whereabouts: peer.whereabouts,

@@ -6,6 +6,7 @@ use super::Gateway;
 use crate::config::Source;
 use crate::counters::Rejected;
 use crate::outbox::Outbox;
+use crate::peer::paths::Arrival;
 use crate::wire::{KeyPart, Outer, SealedHeader};
 
 /// Minimum interval between attempts to find out which peer a Hello from an unknown address is of.
@@ -58,14 +59,17 @@ impl Gateway {
         datagram: &mut [u8],
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
-        let path = match self.peers[index].config.path_of(from) {
+        let config = &self.peers[index].config;
+        let path = match config.path_of(from).or_else(|| config.movable_at(from.door)) {
             None if from.door > 0 => return Err(Rejected::UnknownSender),
             path => path.unwrap_or(0),
         };
-        let place = if path == 0 { self.place_of(index, from.address) } else { None };
+        let may_move = from.door == 0 && config.may_move() || config.movable_at(from.door).is_some();
+        let place = if may_move { self.place_of(index, from.address) } else { None };
         let peer = &mut self.peers[index];
         let len = datagram.len();
-        let result = peer.handle_sealed(now_us, path, place, header, datagram, out);
+        let result =
+            peer.handle_sealed(now_us, &Arrival { path, source: from, place }, header, datagram, out);
         if result == Err(Rejected::Replayed) && peer.paths.are_several() {
             peer.on_copy(path, len);
             return Ok(());
@@ -95,7 +99,8 @@ impl Gateway {
             self.find_sender(now_us, from.address, datagram);
             return Err(Rejected::UnknownSender);
         };
-        let place = if from.door == 0 { self.place_of(index, from.address) } else { None };
+        let may_move = from.door == 0 && self.peers[index].config.may_move();
+        let place = if may_move { self.place_of(index, from.address) } else { None };
         let (peer, entropy) = (&mut self.peers[index], &mut |bytes: &mut [u8]| self.entropy.fill(bytes));
         if peer.config.path_of(from).is_some() {
             return match peer.handle_hello(now_us, part, datagram, entropy, out) {
@@ -124,14 +129,10 @@ impl Gateway {
         }
     }
 
-    /// Returns the source of a datagram if its peer may be there: not where the address of the peer is
-    /// stated, not at this gateway itself, and not inside a protected network, because repairs to the peer
-    /// would get repairs.
+    /// Returns the source of a datagram if its peer may be there: not at this gateway itself, and not inside
+    /// a protected network, because repairs to the peer would get repairs.
     fn place_of(&self, peer: usize, from: SocketAddr) -> Option<SocketAddr> {
         let config = &self.peers[peer].config;
-        if !config.may_move() {
-            return None;
-        }
         let ip = from.ip().to_canonical();
         let at = if ip == from.ip() { from } else { SocketAddr::new(ip, from.port()) };
         let is_host = !ip.is_unspecified() && !ip.is_multicast() && ip != Ipv4Addr::BROADCAST;
@@ -142,9 +143,10 @@ impl Gateway {
 
     /// Takes over the address that a peer has shown.
     fn follow(&mut self, peer: usize) {
-        let address = self.peers[peer].config.address;
-        if self.config.peers[peer].address != address {
-            self.config.peers[peer].address = address;
+        let (known, shown) = (&mut self.config.peers[peer], &self.peers[peer].config);
+        if known.address != shown.address || known.paths != shown.paths {
+            known.address = shown.address;
+            known.paths.clone_from(&shown.paths);
             self.moves += 1;
         }
     }

@@ -45,6 +45,8 @@ const PAUSE_MAX_US: u64 = 100_000;
 pub(super) struct Rung {
     mode: Requests,
     rtt_us: Option<u64>,
+    /// Time by which repairs come later than the packets that they contain, on a slower path.
+    lag_us: u64,
     pace: Pace,
     asked: Vec<Asked>,
     missing: VecDeque<Seq>,
@@ -135,6 +137,11 @@ impl Pace {
         now_us.saturating_sub(self.at_us) > (2 * self.pause_us()).max(rtt_us / 8)
     }
 
+    /// Number of packets that come within a time.
+    fn places_within(&self, us: u64) -> u64 {
+        us * self.places / self.us.max(1)
+    }
+
     /// Number of repairs that come while the next `places` packets do.
     fn repairs_in(&self, places: u64) -> u64 {
         16 * places / self.places.max(1)
@@ -146,6 +153,7 @@ impl Rung {
         Self {
             mode,
             rtt_us: None,
+            lag_us: 0,
             pace: Pace::default(),
             asked: Vec::with_capacity(ASKED_MAX),
             missing: VecDeque::with_capacity(MISSING_MAX),
@@ -159,7 +167,7 @@ impl Rung {
 
     /// Forgets the stream.
     pub(super) fn restart(&mut self) {
-        *self = Self { rtt_us: self.rtt_us, ..Self::new(self.mode) };
+        *self = Self { rtt_us: self.rtt_us, lag_us: self.lag_us, ..Self::new(self.mode) };
     }
 
     pub(super) fn set_mode(&mut self, mode: Requests) {
@@ -168,6 +176,11 @@ impl Rung {
 
     pub(super) fn set_rtt(&mut self, rtt_us: Option<u64>) {
         self.rtt_us = rtt_us;
+    }
+
+    /// Takes the time by which repairs come later than their packets because of their path.
+    pub(super) fn set_lag(&mut self, lag_us: u64) {
+        self.lag_us = lag_us;
     }
 
     /// Notes an authentic repair.
@@ -238,7 +251,9 @@ impl Rung {
         let is_pending =
             |asked: &Asked| now_us < asked.at_us + late_us && !scene.arrivals.is_known(asked.seq);
         self.pending = self.asked.iter().filter(|asked| is_pending(asked)).map(|asked| asked.batch).min();
-        let window = self.pace.window(scene.newest);
+        // Repairs of later packets may be on the way.
+        let newest = scene.newest.minus(self.pace.places_within(self.lag_us));
+        let window = self.pace.window(newest);
         let unknown = std::mem::take(&mut self.unknown);
         let mut request = None;
         let mut waits = false;
@@ -247,11 +262,11 @@ impl Rung {
                 scene.counts.overflown += self.leave_alone(batch);
                 continue;
             }
-            let short = |also_awaited| self.wanted(now_us, rtt_us, window, scene.newest, batch, also_awaited);
+            let short = |also_awaited| self.wanted(now_us, rtt_us, window, newest, batch, also_awaited);
             let count = short(true);
             waits |= batch.iter().any(|place| self.may_ask(now_us, late_us, place.seq));
             if count > usize::from(DEFICIT_MAX) {
-                if is_overflow(batch, scene.newest.minus(window / 2)) {
+                if is_overflow(batch, newest.minus(window / 2)) {
                     scene.counts.overflown += self.leave_alone(batch);
                 }
                 continue;

@@ -53,6 +53,11 @@ impl Ingress {
     }
 
     /// Present time that a repair waits for packets it misses.
+    /// Takes the time by which repairs come later than their packets, because they take a slower path.
+    pub(crate) fn set_repair_lag(&mut self, lag_us: u64) {
+        self.rung.set_lag(lag_us);
+    }
+
     pub(crate) fn newest(&self) -> Seq {
         self.ledger.newest()
     }

@@ -12,13 +12,15 @@ pub(crate) use early::Early;
 pub use set::{Load, PATHS_MAX, PathConfig, PathSet, PathUse};
 pub use state::{PathLoss, PathStatus, Traffic};
 
+use crate::config::Source;
 use crate::ledger::TICK_US;
 use crate::wire::{Probe, SendTime};
 use state::PathState;
 
 /// Ticks in a second.
 const TICKS: f64 = 1e6 / TICK_US as f64;
-/// Longest time for which a repair waits for packets on a slower path.
+/// Longest difference of the delays of packets and repairs that counts. No repair waits longer for packets on
+/// a slower path.
 const LEAD_MAX_US: i64 = 500_000;
 /// Time by which a packet may be later than others of late.
 const MARGIN_US: i64 = 2_000;
@@ -32,8 +34,9 @@ pub(crate) struct Paths {
     states: Vec<PathState>,
     /// Paths that live; of none, those that answer; of none, all.
     usable: PathSet,
-    /// The path by which packets came last.
+    /// The path by which packets came last, and that by which repairs did.
     carrier: usize,
+    repairer: usize,
     /// Difference of the clocks at the first datagram. Delays are measured from it.
     reference_us: Option<u64>,
 }
@@ -43,7 +46,7 @@ impl Paths {
     pub(crate) fn new(used: PathUse, further: usize) -> Self {
         let states = vec![PathState::default(); 1 + further];
         let usable = PathSet::all(states.len());
-        Self { used, states, usable, carrier: 0, reference_us: None }
+        Self { used, states, usable, carrier: 0, repairer: 0, reference_us: None }
     }
 
     /// Begins a session.
@@ -99,8 +102,10 @@ impl Paths {
         if !self.are_several() {
             return 0;
         }
-        if load == Load::Packets {
-            self.carrier = path;
+        match load {
+            Load::Packets => self.carrier = path,
+            Load::Repair => self.repairer = path,
+            Load::Control => {}
         }
         let reference_us = *self.reference_us.get_or_insert(sent.until_us(now_us));
         let delay_us = SendTime::difference_us(sent.until_us(now_us), reference_us);
@@ -112,6 +117,13 @@ impl Paths {
         let of_packets_us = self.states[self.carrier].delay_us.filter(|_| path != self.carrier);
         let lead_us = of_packets_us.map_or(0, |us| us - delay_us);
         if lead_us > 0 { (lead_us + MARGIN_US).min(LEAD_MAX_US) as u64 } else { 0 }
+    }
+
+    /// Time by which repairs come later than the packets sent with them, in microseconds.
+    pub(crate) fn repair_lag_us(&self) -> u64 {
+        let [packets, repairs] = [self.carrier, self.repairer].map(|path| self.states[path].delay_us);
+        let lag_us = repairs.zip(packets).map_or(0, |(repairs_us, packets_us)| repairs_us - packets_us);
+        lag_us.clamp(0, LEAD_MAX_US) as u64
     }
 
     /// Notes a datagram that has arrived before, by another path. Nothing shows that it is authentic.
@@ -126,6 +138,25 @@ impl Paths {
         Some((PathSet::one(path), self.probe(path, path as u8, None, bytes)))
     }
 
+    /// Returns the question to another address of the peer on a path, from which its own question has come,
+    /// if it is time for one.
+    pub(crate) fn try_elsewhere(
+        &mut self,
+        now_us: u64,
+        path: usize,
+        source: Source,
+        bytes: usize,
+    ) -> Option<Probe> {
+        let is_due = self.states.get_mut(path)?.try_elsewhere(now_us, source);
+        is_due.then(|| self.probe(path, path as u8, None, bytes))
+    }
+
+    /// Whether a probe from `source` shows that the peer is there on a path.
+    pub(crate) fn is_proof(&mut self, path: usize, source: Source, probe: &Probe) -> bool {
+        let state = self.states.get_mut(path);
+        probe.echo.zip(state).is_some_and(|(asked, state)| state.is_proof(source, asked))
+    }
+
     /// Composes a probe on a path, and counts its datagram.
     fn probe(&mut self, path: usize, number: u8, echo: Option<SendTime>, bytes: usize) -> Probe {
         let (sent, expected, lost) = self.states[path].counts();
@@ -134,7 +165,7 @@ impl Paths {
     }
 
     /// Takes a probe that arrived by a path and was sent at `sent`; returns the answer to a question. Before
-    /// it, [`Paths::on_received`] has counted its datagram, of `bytes` bytes as the answer.
+    /// it, [`Paths::on_received`] has counted its datagram. `bytes`: length of the answer on the link.
     pub(crate) fn on_probe(
         &mut self,
         now_us: u64,
@@ -142,12 +173,12 @@ impl Paths {
         sent: SendTime,
         probe: &Probe,
         bytes: usize,
-    ) -> Option<(PathSet, Probe)> {
+    ) -> Option<Probe> {
         // Its own datagram is not among those that it counts.
         self.states[path].on_peer_sent(probe.sent.saturating_add(1));
         self.states[path].on_peer_counts(probe.expected, probe.lost);
         match probe.echo {
-            None => Some((PathSet::one(path), self.probe(path, probe.path, Some(sent), bytes))),
+            None => Some(self.probe(path, probe.path, Some(sent), bytes)),
             // Something on the way may have led the question or the answer to another path.
             Some(asked) if usize::from(probe.path) == path => {
                 self.states[path].on_answer(now_us, asked.until_us(now_us));

@@ -36,8 +36,18 @@ impl PathUse {
 pub struct PathConfig {
     /// Number of the socket from which datagrams leave and to which they come; 0 is that of `listen`.
     pub door: usize,
-    /// Address of the peer on this path.
+    /// Address of the peer on this path; with the unspecified IP address, it is not known yet.
     pub address: SocketAddr,
+    /// Whether the peer's own datagrams show the address.
+    pub may_move: bool,
+}
+
+impl PathConfig {
+    /// Whether both are the same path, wherever the peer shows to be on it.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let Self { door, address, may_move } = *self;
+        (door, may_move) == (other.door, other.may_move) && (may_move || address == other.address)
+    }
 }
 
 /// Content of a datagram, as far as it decides on its path.

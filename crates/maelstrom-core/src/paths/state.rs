@@ -1,6 +1,8 @@
 //! One of several paths to a peer: whether it lives, its round trip, losses and rate.
 
 use super::set::Load;
+use crate::config::Source;
+use crate::wire::SendTime;
 
 /// Interval between questions on a path that answers.
 const ASK_US: u64 = 200_000;
@@ -14,8 +16,12 @@ const DEAD_US: u64 = 400_000;
 const HOLD_US: u64 = 1_000_000;
 /// Longest round trip that is believed. A path that takes longer is of no use.
 const BELIEVED_MAX_US: u64 = 2_000_000;
+/// Time for which another address of the peer is asked before a third one may be.
+const TRY_US: u64 = 1_000_000;
 /// Number of probes over which the recent loss is an average.
 const LATELY: f64 = 16.0;
+/// Number of datagrams by which a probe may come late.
+const LATE_MAX: u64 = 100_000;
 /// Number of ticks over which the rate is an average.
 const RATE_TICKS: f64 = 8.0;
 
@@ -110,6 +116,8 @@ pub(super) struct PathState {
     outgoing: PathLoss,
     /// Number of datagrams that the peer had sent at its last probe, and of those that had arrived.
     base: Option<(u64, u64)>,
+    /// Another address, from which a question of the peer has come, and the time at which it was asked.
+    candidate: Option<(Source, u64)>,
     /// Losses between its last two probes.
     lost_last: u64,
     /// Delay of datagrams on this path at its longest of late, on a clock that all paths share.
@@ -157,6 +165,23 @@ impl PathState {
         let overdue_us = asked_us + self.rtt_us.unwrap_or(0) + OVERDUE_US;
         let is_doubted = self.since_us.is_some() && now_us >= overdue_us;
         self.next_ask_us = now_us + if is_doubted { DOUBT_US } else { ASK_US };
+    }
+
+    /// Whether a question is due at another address, from which a question of the peer has come. The address
+    /// is that of the peer once this question is answered from there.
+    pub(super) fn try_elsewhere(&mut self, now_us: u64, source: Source) -> bool {
+        let pause_us = |of: Source| if of == source { DOUBT_US } else { TRY_US };
+        if self.candidate.is_some_and(|(of, asked_us)| now_us < asked_us + pause_us(of)) {
+            return false;
+        }
+        self.candidate = Some((source, now_us));
+        true
+    }
+
+    /// Whether an answer from `source` shows that the peer is there.
+    pub(super) fn is_proof(&mut self, source: Source, asked: SendTime) -> bool {
+        let is_it = |&mut (of, asked_us): &mut (Source, u64)| of == source && SendTime::at(asked_us) == asked;
+        self.candidate.take_if(is_it).is_some()
     }
 
     /// Notes the answer to a question that left `rtt_us` ago.
@@ -207,8 +232,14 @@ impl PathState {
             self.base = Some((sent, arrived));
             return;
         };
-        // An earlier probe may come late.
-        let Some(expected) = sent.checked_sub(sent_before) else { return };
+        let Some(expected) = sent.checked_sub(sent_before) else {
+            // An earlier probe may come late. Another process of the peer, which has taken the session over,
+            // counts from 0.
+            if sent_before - sent > LATE_MAX {
+                self.base = Some((sent, arrived));
+            }
+            return;
+        };
         self.base = Some((sent, arrived));
         let arrived = arrived - arrived_before;
         let lost = match expected.checked_sub(arrived) {
@@ -381,6 +412,13 @@ mod tests {
         path.on_peer_sent(1_400);
         assert_eq!((path.incoming.expected, path.incoming.lost), (400, 102));
         assert!((0.2..0.4).contains(&path.incoming.share()), "{}", path.incoming.share());
+        // Another process of the peer goes on.
+        path.on_peer_sent(1_000_000);
+        path.on_peer_sent(10);
+        let before = path.incoming;
+        arrive(&mut path, 90);
+        path.on_peer_sent(110);
+        assert_eq!((path.incoming.expected, path.incoming.lost), (before.expected + 100, before.lost + 10));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!   the streams go on.
 //! - Otherwise it is in the answer to a Hello ([`Peer::call_back`]), and begins a session.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{Peer, Token};
 use crate::channel::{SILENCE_US, Trouble};
@@ -85,6 +85,11 @@ impl Roaming {
     }
 }
 
+/// The unspecified address of a family.
+fn nowhere(like: SocketAddr) -> IpAddr {
+    if like.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
+}
+
 impl Peer {
     /// Changes the address that the peer is at.
     pub(crate) fn set_address(&mut self, address: SocketAddr) {
@@ -96,6 +101,21 @@ impl Peer {
         self.stay();
         // The peer learns at once where we are.
         self.next_hello_us = 0;
+    }
+
+    /// Changes the address that the peer is at on one of several paths.
+    pub(super) fn move_on_path(&mut self, path: usize, address: SocketAddr) {
+        let Some(at) = path.checked_sub(1) else { return self.set_address(address) };
+        let door = self.config.paths[at].door;
+        for (index, other) in self.config.paths.iter_mut().enumerate() {
+            if index == at {
+                self.roaming.moves += u64::from(other.address != address);
+                other.address = address;
+            } else if (other.door, other.address, other.may_move) == (door, address, true) {
+                // The peer has shown that it is there on this path.
+                other.address = SocketAddr::new(nowhere(address), 0);
+            }
+        }
     }
 
     /// Number of changes of the address.

@@ -23,7 +23,8 @@ impl Peer {
         let keys = Keys::of(wanted);
         if keys != Keys::of(&self.config) {
             self.hello_keys = HelloKeys::new(&keys);
-            self.config = PeerConfig { address: self.config.address, ..wanted.clone() };
+            let (address, paths) = (self.config.address, self.config.paths.clone());
+            self.config = PeerConfig { address, paths, ..wanted.clone() };
             self.roaming.restart();
             if let Some(session) = &mut self.session {
                 session.far_keys.on_own_change();

@@ -1,14 +1,27 @@
 //! Several paths to the peer: probes, and repairs that come before their packets.
 
+use std::net::SocketAddr;
+
 use super::Peer;
+use crate::config::Source;
 use crate::counters::{Rejected, Unsent};
 use crate::ingress::IngressCx;
 use crate::outbox::{Envelope, Outbox};
-use crate::paths::{Load, PathSet};
+use crate::paths::Load;
 use crate::wire::{BodyKind, Probe, RecipeView, SEALED_HEADER, SendTime, TAG};
 
 /// Length of a sealed probe.
 const PROBE: usize = SEALED_HEADER + Probe::LEN + TAG;
+
+/// Where a datagram came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// The path by which it came, as far as its source shows.
+    pub(crate) path: usize,
+    pub(crate) source: Source,
+    /// Its source, if the peer may be there and an address on a path to this socket is not stated.
+    pub(crate) place: Option<SocketAddr>,
+}
 
 /// A sealed datagram that was opened.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +54,12 @@ impl Peer {
         self.paths.on_copy(path, bytes);
     }
 
+    /// Brings the rates and delays of paths up to date. Must be called each tick.
+    pub(super) fn on_paths_tick(&mut self) {
+        self.paths.on_tick();
+        self.ingress.set_repair_lag(self.paths.repair_lag_us());
+    }
+
     /// Asks on each path whose question is due, and decides which paths live.
     pub(super) fn ask_paths(&mut self, now_us: u64, out: &mut Outbox) {
         if self.session.is_none() || !self.paths.are_several() {
@@ -49,7 +68,7 @@ impl Peer {
         self.paths.check(now_us);
         let bytes = self.on_link(PROBE);
         while let Some((path, question)) = self.paths.poll_question(now_us, bytes) {
-            self.send_probe(now_us, path, &question, out);
+            self.send_probe(now_us, Envelope::to(self.index).by(path), &question, out);
         }
     }
 
@@ -59,31 +78,46 @@ impl Peer {
         [paths, self.early.due_us()].into_iter().flatten().min()
     }
 
-    /// Takes a probe that arrived by `path` and was sent at `sent`.
+    /// Takes a probe that was sent at `sent`, and answers it where it came from. If the peer may be anywhere
+    /// on its path, the probe may show another address of it.
     pub(super) fn on_probe(
         &mut self,
         now_us: u64,
-        path: usize,
+        arrival: &Arrival,
         sent: SendTime,
         body: &[u8],
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
         let probe = Probe::read(body)?;
-        let bytes = self.on_link(PROBE);
-        if let Some((path, answer)) = self.paths.on_probe(now_us, path, sent, &probe, bytes) {
-            self.send_probe(now_us, path, &answer, out);
+        let (bytes, number, source) = (self.on_link(PROBE), usize::from(probe.path), arrival.source);
+        let back = Envelope::to(self.index).back(source);
+        let mut path = arrival.path;
+        let may_be_there = self.config.may_move_on(number, source.door) && arrival.place.is_some();
+        if may_be_there && self.config.path_of(source) != Some(number) {
+            if self.paths.is_proof(number, source, &probe) {
+                arrival.place.into_iter().for_each(|place| self.move_on_path(number, place));
+                path = number;
+            } else if probe.echo.is_none() {
+                path = number;
+                if let Some(question) = self.paths.try_elsewhere(now_us, number, source, bytes) {
+                    self.send_probe(now_us, back, &question, out);
+                }
+            }
+        }
+        if let Some(answer) = self.paths.on_probe(now_us, path, sent, &probe, bytes) {
+            self.send_probe(now_us, back, &answer, out);
         }
         Ok(())
     }
 
-    fn send_probe(&mut self, now_us: u64, path: PathSet, probe: &Probe, out: &mut Outbox) {
+    fn send_probe(&mut self, now_us: u64, to: Envelope, probe: &Probe, out: &mut Outbox) {
         let Some(session) = &mut self.session else { return };
         let Some(datagram) = out.datagrams.reserve(PROBE) else {
             return self.egress.on_unsent(Unsent::QueueFull);
         };
         probe.write(&mut datagram[SEALED_HEADER..PROBE - TAG]);
         session.sealer.seal(now_us, datagram);
-        out.datagrams.commit(Envelope::to(self.index).by(path), PROBE);
+        out.datagrams.commit(to, PROBE);
     }
 
     /// Takes an authentic repair, or keeps it while its packets may be on a slower path.

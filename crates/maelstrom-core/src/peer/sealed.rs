@@ -1,22 +1,18 @@
 //! Sealed datagrams: repairs, reports, requests and announcements of the peer.
 
-use std::net::SocketAddr;
-
 use super::Peer;
-use super::paths::{Opened, load_of};
+use super::paths::{Arrival, Opened, load_of};
 use crate::counters::Rejected;
 use crate::outbox::Outbox;
 use crate::paths::Load;
 use crate::wire::{Announcement, BodyKind, Report, SealedHeader};
 
 impl Peer {
-    /// Takes a datagram sealed in this peer's session, which arrived by `path`. `from`: its source, if the
-    /// peer may be there and its address is not stated.
+    /// Takes a datagram sealed in this peer's session.
     pub(crate) fn handle_sealed(
         &mut self,
         now_us: u64,
-        path: usize,
-        from: Option<SocketAddr>,
+        arrival: &Arrival,
         header: &SealedHeader,
         datagram: &mut [u8],
         out: &mut Outbox,
@@ -24,11 +20,12 @@ impl Peer {
         let len = datagram.len();
         let told_at = self.told_at(header);
         let body = self.open(now_us, header, datagram)?;
-        if let Some(from) = from {
+        // Of several paths, probes show where the peer is.
+        if let Some(from) = arrival.place.filter(|_| !self.paths.are_several()) {
             self.on_source(now_us, from, told_at, header);
         }
         let kind = BodyKind::read(body)?;
-        let load = load_of(kind);
+        let (load, path) = (load_of(kind), arrival.path);
         let bytes = self.on_link(len);
         let lead_us = self.paths.on_received(now_us, path, load, header.sent, bytes);
         // Of several paths, the queue on that of the packets counts.
@@ -50,7 +47,7 @@ impl Peer {
             return self.on_report(now_us, Report::read(body)?);
         }
         if kind == BodyKind::Probe {
-            return self.on_probe(now_us, path, header.sent, body, out);
+            return self.on_probe(now_us, arrival, header.sent, body, out);
         }
         if matches!(kind, BodyKind::Packets | BodyKind::Aside) {
             return self.on_packets(now_us, body, out);

@@ -215,7 +215,9 @@ impl Capturing {
     ) {
         let grown = |reason: &&Rejected| after.count(**reason) > before.count(**reason);
         let refused = Rejected::ALL.iter().find(grown).copied();
-        let is_at = |peer: &PeerConfig| (peer.address.ip(), peer.address.port()) == (from.ip(), from.port());
+        let is_at = |peer: &PeerConfig| {
+            peer.addresses().any(|address| (address.ip(), address.port()) == (from.ip(), from.port()))
+        };
         let peer = peers.iter().position(is_at);
         self.offer(clock_us(), Event::Received { peer, from, refused }, datagram);
     }

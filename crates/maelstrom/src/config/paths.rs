@@ -7,7 +7,7 @@ use diagnostics::{Diagnostic, Findings, nearest, quoted};
 use maelstrom_core::PathUse;
 
 use super::draft::{Draft, PeerDraft};
-use super::types::{Mode, PeerPath};
+use super::types::{ANY, Mode, PeerPath};
 use super::values;
 
 /// Maximum number of further paths to a peer.
@@ -75,14 +75,19 @@ fn read<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     is_good
 }
 
-/// The address of a peer on a further path, which is stated.
-fn far_address(text: &str) -> Result<SocketAddr, Fault> {
+/// The address of a peer on a further path; `None` if it may be anywhere.
+fn far_address(text: &str) -> Result<Option<SocketAddr>, Fault> {
+    if text == ANY {
+        return Ok(None);
+    }
     let address = values::own_address(text)?;
     if address.ip().is_unspecified() {
         let fault = Fault::bad("is not the address of a machine").seen(quoted(text));
-        return Err(fault.help("give the `local` address of the peer on this path"));
+        let help =
+            "give the `local` address of the peer on this path, or `any` if that is not known beforehand";
+        return Err(fault.help(help));
     }
-    Ok(address)
+    Ok(Some(address))
 }
 
 /// Compares the paths of each peer with its mode, and with each other.
@@ -162,12 +167,13 @@ fn is_of_one_family(draft: &Draft, path: &Setting<PeerPath>, findings: &mut Find
     let PeerPath { local, address, .. } = &path.value;
     // The overhead of all datagrams to a peer is the same.
     let listen = draft.gateway.listen.as_ref().map(|listen| listen.value);
-    let other = [*local, listen].into_iter().flatten().find(|own| own.is_ipv4() != address.is_ipv4());
-    if let Some(own) = other {
+    let ends = [*local, *address].into_iter().flatten();
+    let other = listen.and_then(|listen| ends.into_iter().find(|end| end.is_ipv4() != listen.is_ipv4()));
+    if let (Some(other), Some(listen)) = (other, listen) {
         findings.add(
             Diagnostic::error("family-mismatch", "a path cannot lead from IPv4 to IPv6")
                 .at(path.span.clone())
-                .seen(format!("{own} here and {address} there"))
+                .seen(format!("{other}, and {listen} as `listen`"))
                 .help("use one family for `listen`, and for every `address` and `local`"),
         );
     }
@@ -185,8 +191,11 @@ fn differs(
     let first = peer.address.as_ref().and_then(|address| address.value.fixed());
     let is_first = path.value.interface.is_none()
         && path.value.local.is_none_or(|local| Some(local) == listen)
-        && Some(path.value.address) == first;
-    let twin = earlier.iter().find(|earlier| ends(&earlier.value) == ends(&path.value));
+        && path.value.address.is_some()
+        && path.value.address == first;
+    // On several paths to one socket a peer may be anywhere.
+    let twin = earlier.iter().filter(|_| path.value.address.is_some());
+    let twin = twin.into_iter().find(|earlier| ends(&earlier.value) == ends(&path.value));
     if is_first || twin.is_some() {
         let finding = Diagnostic::error("duplicate-path", "two paths to a peer have the same ends")
             .at(path.span.clone())
@@ -199,11 +208,13 @@ fn differs(
     let others = draft.peers.iter().filter(|other| !std::ptr::eq(*other, peer));
     let mut far = others.flat_map(|other| {
         let first = other.address.as_ref().and_then(|address| address.value.fixed());
-        first.into_iter().chain(stated(other).iter().map(|path| path.value.address))
+        first.into_iter().chain(stated(other).iter().filter_map(|path| path.value.address))
     });
-    if far.any(|address| address == path.value.address) {
+    if let Some(address) = path.value.address
+        && far.any(|other| other == address)
+    {
         findings.add(
-            Diagnostic::error("duplicate-peer", format!("two peers have the address {}", path.value.address))
+            Diagnostic::error("duplicate-peer", format!("two peers have the address {address}"))
                 .at(path.span.clone())
                 .help("each address belongs to one peer"),
         );

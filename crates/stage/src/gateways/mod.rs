@@ -4,13 +4,16 @@
 //! |---|---|
 //! | `pair.rs` | the gateways, as child processes that end with their owner |
 //! | `sites.rs` | the sites, and the ends of their traffic |
+//! | `two_paths.rs` | sites with two links between them, and tunnels |
 //! | `ways.rs` | TCP without gateways, past them, and ended by them |
 
 #[allow(clippy::disallowed_methods, reason = "waits for real processes")]
 mod pair;
 mod sites;
+mod two_paths;
 mod ways;
 
 pub use pair::{End, GatewayPair, Setting, SplitSetting};
 pub use sites::{between, sites};
+pub use two_paths::TwoPaths;
 pub use ways::{Way, WayPlan, WayStage};

@@ -12,6 +12,7 @@ mod multicast;
 mod overload;
 mod packet_cost;
 mod page;
+mod paths;
 mod rig;
 mod scrape;
 mod soak;
@@ -67,6 +68,8 @@ pub(crate) enum Command {
     Split(split::Plan),
     /// TCP goodput while a gateway is stopped for seconds.
     Stall(stall::Plan),
+    /// A tunnel over two paths, of which one loses packets and the other dies for seconds.
+    Paths(paths::Plan),
     /// Memory use and recovery over minutes.
     Soak(soak::Plan),
     All(all::Plan),
@@ -109,6 +112,7 @@ pub(crate) fn run(
         Command::Fairness(plan) => fairness::run(&program()?, plan),
         Command::Split(plan) => split::run(&program()?, plan),
         Command::Stall(plan) => stall::run(&program()?, plan),
+        Command::Paths(plan) => paths::run(&program()?, plan),
         Command::Soak(plan) => soak::run(&program()?, plan),
     }?;
     Ok(ExitCode::SUCCESS)

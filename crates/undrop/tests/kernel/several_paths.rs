@@ -8,54 +8,39 @@ use std::time::Duration;
 use loss::LossModel;
 use maelstrom::status::{PeerStatus, TunnelPath};
 use netlab::Direction;
-use netlab::emulator::{Emulator, EmulatorConfig};
 use netlab::privilege;
-use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream, unwatched};
 use simnet::link::LinkConfig;
-use stage::gateways::{End, GatewayPair, Setting, between};
+use stage::gateways::{GatewayPair, TwoPaths, between};
 
-use crate::pair::{PROGRAM, peer, wait_for_log, wait_for_peer};
+use crate::firewall::lab::possible;
+use crate::nat::forget_connections;
+use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_for_peer, wait_until_up};
 
-/// Two sites, and a second link between their gateways.
+/// Two sites with two links, and gateways that use both.
 struct Lab {
-    /// First, so that it is dropped before the sites.
-    second: Emulator,
-    sites: TwoSites,
+    paths: TwoPaths,
     pair: GatewayPair,
 }
 
 impl Lab {
-    /// Starts gateways whose second path takes the second link, `local` and `interface` stated.
+    /// Starts gateways whose second path takes the second link.
     fn start(path_use: &str) -> Self {
+        Self::start_with(path_use, "", |text| text)
+    }
+
+    /// The same with rules of nftables at the second gateway, and a change of the file of the first.
+    fn start_with(path_use: &str, rules: &str, change: fn(String) -> String) -> Self {
         let link = LinkConfig { rate_bps: Some(100_000_000), delay_us: 5_000, ..LinkConfig::default() };
-        let config = EmulatorConfig::symmetric(link);
-        let sites = TwoSites::build(&TwoSitesConfig::default(), &config).unwrap();
-        let other = EmulatorConfig { interface: "wan1".to_owned(), ..config };
-        let second = Emulator::start(&sites.a.gateway, &sites.b.gateway, &other).unwrap();
-        let ends = End::of(&sites);
-        let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
-        for (side, (near, far)) in [(&sites.a, &sites.b), (&sites.b, &sites.a)].into_iter().enumerate() {
-            for network in far.networks() {
-                let family = if network.addr().is_ipv4() { "-4" } else { "-6" };
-                let route = [family, "route", "del", &network.to_string()];
-                assert!(near.gateway.run(|| Command::new("ip").args(route).status()).unwrap().success());
-            }
-            let (own, other) = (side + 1, 2 - side);
-            near.gateway.add_address("wan1", format!("10.82.9.{own}/24").parse().unwrap()).unwrap();
-            let paths = format!(
-                "use = \"{path_use}\"\npaths = [{{ address = \"10.82.9.{other}:4701\", local = \"10.82.9.{own}:4701\", \
-                 interface = \"wan1\" }}]\nkey_file ="
-            );
-            let text = fs::read_to_string(pair.config(side)).unwrap();
-            let text = text.replace("mode = \"passive\"", "mode = \"tunnel\"").replace("key_file =", &paths);
-            fs::write(pair.config(side), text).unwrap();
+        let paths = TwoPaths::build(link.clone(), link).unwrap();
+        let mut pair = paths.prepare(PROGRAM.as_ref(), Some(path_use)).unwrap();
+        fs::write(pair.config(0), change(fs::read_to_string(pair.config(0)).unwrap())).unwrap();
+        if !rules.is_empty() {
+            let run = || Command::new("nft").arg(rules).status();
+            assert!(paths.sites.b.gateway.run(run).unwrap().success());
         }
-        for (side, end) in ends.iter().enumerate() {
-            pair.launch(side, end.namespace).unwrap();
-        }
-        pair.wait_until_up(Duration::from_secs(30)).unwrap();
-        let lab = Self { second, sites, pair };
+        paths.launch(&mut pair).unwrap();
+        let lab = Self { paths, pair };
         lab.wait_for_paths([true, true]);
         lab
     }
@@ -77,7 +62,7 @@ impl Lab {
             patience: Duration::from_secs(1),
             ..UdpStream::default()
         };
-        udp_stream(between(&self.sites), &plan, &mut unwatched).unwrap()
+        udp_stream(between(&self.paths.sites), &plan, &mut unwatched).unwrap()
     }
 
     fn assert_all_arrive(&self, report: &UdpReport) {
@@ -93,7 +78,7 @@ fn paths(peer: &PeerStatus) -> &[TunnelPath] {
 /// Lets the first link drop everything, or nothing, without a word.
 fn silence(lab: &Lab, is_silent: bool) {
     for direction in Direction::BOTH {
-        lab.sites.link.set_loss(direction, &LossModel::Uniform(if is_silent { 1.0 } else { 0.0 }));
+        lab.paths.sites.link.set_loss(direction, &LossModel::Uniform(if is_silent { 1.0 } else { 0.0 }));
     }
 }
 
@@ -101,7 +86,7 @@ fn silence(lab: &Lab, is_silent: bool) {
 fn take_down(lab: &Lab, is_down: bool) {
     let state = if is_down { "down" } else { "up" };
     let set = ["link", "set", "wan0", state];
-    assert!(lab.sites.a.gateway.run(|| Command::new("ip").args(set).status()).unwrap().success());
+    assert!(lab.paths.sites.a.gateway.run(|| Command::new("ip").args(set).status()).unwrap().success());
 }
 
 fn packets_take_the_path_that_is_left(test: &str, break_link: fn(&Lab, bool)) {
@@ -163,7 +148,7 @@ fn repairs_on_one_path_recover_what_the_other_loses() {
     }
     let lab = Lab::start("spread");
     for direction in Direction::BOTH {
-        lab.sites.link.set_loss(direction, &LossModel::Uniform(0.05));
+        lab.paths.sites.link.set_loss(direction, &LossModel::Uniform(0.05));
     }
     let report = lab.stream(6);
     lab.assert_all_arrive(&report);
@@ -172,5 +157,83 @@ fn repairs_on_one_path_recover_what_the_other_loses() {
     let [first, second] = paths(&near) else { panic!("{near:?}") };
     assert!(first.sent.repairs == 0 && second.sent.packets == 0 && second.sent.repairs > 100, "{near:?}");
     assert!(first.sent.lost > 50 && second.sent.lost < 20, "{near:?}");
-    drop(lab.second);
+    lab.pair.stop().unwrap();
+}
+
+/// Translates the second path, as a NAT in front of that uplink does.
+const NAT: &str = "add table ip nat; \
+    add chain ip nat post { type nat hook postrouting priority srcnat; policy accept; }; \
+    add rule ip nat post ip saddr 10.82.9.2 udp sport 4701 masquerade to :20000-29999 random";
+
+#[test]
+fn a_path_behind_a_nat_is_found_again_when_its_mapping_is_forgotten() {
+    if !possible("a_path_behind_a_nat_is_found_again_when_its_mapping_is_forgotten") {
+        return;
+    }
+    let any = |text: String| text.replace("address = \"10.82.9.2:4701\"", "address = \"any\"");
+    let lab = Lab::start_with("failover", NAT, any);
+    let port = || paths(&peer(&lab.pair, 0))[1].address.port();
+    let before = port();
+    assert!((20_000..30_000).contains(&before), "{before}");
+    forget_connections(&lab.paths.sites.b.gateway);
+    wait_for_peer(&lab.pair, 0, "the path has another port", |peer| {
+        paths(peer)[1].address.port() != before && paths(peer)[1].alive
+    });
+    silence(&lab, true);
+    lab.wait_for_paths([false, true]);
+    lab.assert_all_arrive(&lab.stream(2));
+    assert_eq!(peer(&lab.pair, 0).sessions, 1, "{}", lab.pair.logs());
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn a_path_without_a_local_end_is_used_as_soon_as_it_has_one() {
+    if !privilege::available_or_skip("a_path_without_a_local_end_is_used_as_soon_as_it_has_one") {
+        return;
+    }
+    let link = LinkConfig { rate_bps: Some(100_000_000), delay_us: 5_000, ..LinkConfig::default() };
+    let paths = TwoPaths::build(link.clone(), link).unwrap();
+    let address = |action: &str| {
+        let change = ["address", action, "10.82.9.1/24", "dev", "wan1"];
+        assert!(paths.sites.a.gateway.run(|| Command::new("ip").args(change).status()).unwrap().success());
+    };
+    address("del");
+    let mut pair = paths.prepare(PROGRAM.as_ref(), Some("failover")).unwrap();
+    paths.launch(&mut pair).unwrap();
+    wait_for_log(&pair, "cannot use the path from 10.82.9.1:4701 by wan1 yet");
+    address("add");
+    let lab = Lab { paths, pair };
+    lab.wait_for_paths([true, true]);
+    silence(&lab, true);
+    lab.wait_for_paths([false, true]);
+    lab.assert_all_arrive(&lab.stream(1));
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn paths_are_taken_away_and_added_by_a_reload() {
+    if !privilege::available_or_skip("paths_are_taken_away_and_added_by_a_reload") {
+        return;
+    }
+    let mut lab = Lab::start("failover");
+    let files = [0, 1].map(|side| fs::read_to_string(lab.pair.config(side)).unwrap());
+    let without = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with("paths =") && !line.starts_with("use ="));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    for (side, file) in files.iter().enumerate() {
+        reload(&mut lab.pair, side, |_| without(file));
+    }
+    wait_until_up(&lab.pair);
+    for side in 0..2 {
+        wait_for_peer(&lab.pair, side, "there is one path", |peer| peer.up && paths(peer).is_empty());
+    }
+    lab.assert_all_arrive(&lab.stream(1));
+    for (side, file) in files.iter().enumerate() {
+        reload(&mut lab.pair, side, |_| file.replace("\"failover\"", "\"duplicate\""));
+    }
+    lab.wait_for_paths([true, true]);
+    lab.assert_all_arrive(&lab.stream(1));
+    assert!(paths(&peer(&lab.pair, 1)).iter().any(|path| path.copies > 100), "{}", lab.pair.logs());
+    lab.pair.stop().unwrap();
 }

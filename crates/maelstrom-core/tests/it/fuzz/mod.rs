@@ -145,7 +145,11 @@ impl Liar {
                 trusts_path: false,
                 is_tunnel,
                 // All that it says comes by the first.
-                paths: if is_tunnel { vec![PathConfig { door: 1, address: LIAR }] } else { Vec::new() },
+                paths: if is_tunnel {
+                    vec![PathConfig { door: 1, address: LIAR, may_move: false }]
+                } else {
+                    Vec::new()
+                },
                 path_use: PathUse::Spread,
             }],
         };

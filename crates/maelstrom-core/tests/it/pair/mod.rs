@@ -8,6 +8,7 @@ pub use testkit::coin;
 
 use maelstrom_core::controller::Targets;
 use maelstrom_core::counters::Uninjected;
+use maelstrom_core::outbox::Envelope;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::share::Share;
 use maelstrom_core::{
@@ -74,7 +75,7 @@ pub fn address_on(path: usize, side: usize) -> SocketAddr {
 /// A gateway whose packets travel in datagrams, with a second path.
 pub fn two_paths(side: usize, path_use: PathUse) -> Config {
     let config = tunnel(side);
-    let paths = vec![PathConfig { door: 1, address: address_on(1, 1 - side) }];
+    let paths = vec![PathConfig { door: 1, address: address_on(1, 1 - side), may_move: false }];
     let peer = PeerConfig { paths, path_use, ..config.peers[0].clone() };
     Config { peers: vec![peer], ..config }
 }
@@ -185,6 +186,10 @@ pub struct Pair {
     last_us: [[u64; PATHS]; 2],
     /// One-way delay of each path beyond that of the link.
     pub path_us: [u64; PATHS],
+    /// Address of each side on each path, as the other side sees it.
+    pub places: [[SocketAddr; PATHS]; 2],
+    /// Number of the socket of each side on each path.
+    pub doors: [[usize; PATHS]; 2],
     /// Whether a datagram is lost, by its path and the side that sends it.
     pub lose_on: Box<dyn FnMut(usize, usize) -> bool>,
     /// Queue in front of the link to B.
@@ -233,6 +238,8 @@ impl Pair {
             delay_us: 0,
             last_us: [[0; PATHS]; 2],
             path_us: [0; PATHS],
+            places: [A, B].map(|side| std::array::from_fn(|path| address_on(path, side))),
+            doors: [std::array::from_fn(|path| path); 2],
             lose_on: Box::new(|_, _| false),
             queue: None,
             extra_us: Box::new(|_, _| 0),
@@ -367,13 +374,30 @@ impl Pair {
         self.wire.insert(at, Flight { due_us, to, bytes, path });
     }
 
+    /// The paths that lead where a datagram of a side goes.
+    fn ways(&self, side: usize, envelope: Envelope) -> Vec<usize> {
+        let peer = &self.gateways[side].config().peers[envelope.peer];
+        let way = |door: usize, to: SocketAddr| {
+            (0..PATHS).find(|&path| self.doors[side][path] == door && self.places[1 - side][path] == to)
+        };
+        if let Some(to) = envelope.elsewhere {
+            return way(to.door, to.address).into_iter().collect();
+        }
+        if peer.paths.is_empty() {
+            // Tests of one path state any address.
+            return vec![0];
+        }
+        let ends = envelope.paths.iter().filter_map(|path| peer.path(path));
+        ends.filter_map(|(door, to)| way(door, to)).collect()
+    }
+
     /// Delivers all traffic that is due.
     pub fn exchange(&mut self) {
         for _ in 0..10_000 {
             for side in 0..2 {
                 let datagrams = &self.out[side].datagrams;
                 let copies = datagrams.iter().flat_map(|(envelope, datagram)| {
-                    envelope.paths.iter().map(move |path| (path, datagram.to_vec()))
+                    self.ways(side, envelope).into_iter().map(move |path| (path, datagram.to_vec()))
                 });
                 let sent: Vec<_> = copies.collect();
                 self.dscps[side].extend(datagrams.iter().map(|(envelope, _)| envelope.dscp));
@@ -428,8 +452,13 @@ impl Pair {
 
     /// Delivers a datagram at `to`, from the other gateway's address on a path.
     pub fn inject_by(&mut self, path: usize, to: usize, datagram: &[u8]) {
-        let (mut datagram, from) =
-            (datagram.to_vec(), Source { door: path, address: address_on(path, 1 - to) });
+        let from = Source { door: self.doors[to][path], address: self.places[1 - to][path] };
+        self.inject_from(from, to, datagram);
+    }
+
+    /// Delivers a datagram at `to` from anywhere.
+    pub fn inject_from(&mut self, from: Source, to: usize, datagram: &[u8]) {
+        let mut datagram = datagram.to_vec();
         self.gateways[to].handle_datagram_by(self.now_us, from, &mut datagram, &mut self.out[to]);
     }
 }

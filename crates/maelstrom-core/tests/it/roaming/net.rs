@@ -203,7 +203,7 @@ impl Net {
         out.recovered.clear();
         let peers = &gateway.config().peers;
         for (envelope, datagram) in out.datagrams.iter() {
-            let to = envelope.elsewhere.unwrap_or(peers[envelope.peer].address);
+            let to = envelope.elsewhere.map_or(peers[envelope.peer].address, |to| to.address);
             assert!(!to.ip().is_unspecified(), "a datagram has no destination");
             if datagram[0] == SEALED {
                 assert!(sealed.insert(datagram[4..12].try_into().unwrap()), "a nonce is used twice");

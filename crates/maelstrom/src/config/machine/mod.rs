@@ -12,6 +12,7 @@ mod lead;
 mod names;
 mod netlink;
 mod network;
+mod paths;
 mod record;
 mod route;
 mod ruleset;
@@ -44,6 +45,7 @@ fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(&Schedule, bool) -> usi
     injection::check(draft, facts, findings);
     behind::check(draft, facts, findings);
     record::check(draft, facts, findings);
+    paths::check(draft, facts, findings);
     split::check(draft, facts, findings);
 }
 

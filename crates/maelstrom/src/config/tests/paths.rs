@@ -24,7 +24,7 @@ fn codes(from: &str, to: &str) -> Vec<&'static str> {
 fn paths_are_read_as_sections_and_as_an_array() {
     let peer = configuration(&with_paths()).peers.remove(0);
     let path = |address: &str, local: &str, interface: Option<&str>| PeerPath {
-        address: address.parse().unwrap(),
+        address: address.parse().ok(),
         local: Some(local.parse().unwrap()),
         interface: interface.map(str::to_owned),
     };
@@ -38,6 +38,8 @@ fn paths_are_read_as_sections_and_as_an_array() {
          \"10.82.9.1:4701\" }}, {{ interface = \"lte0\", local = \"0.0.0.0:4702\", address = \"10.83.9.2:4702\" }}]"
     );
     assert_eq!(configuration(&array).peers[0], peer);
+    let any = configuration(&with_paths().replace("10.82.9.2:4701", "any")).peers.remove(0);
+    assert_eq!(any.paths[0], path("any", "10.82.9.1:4701", None));
     let plain = configuration(GOOD).peers.remove(0);
     assert!(plain.paths.is_empty() && plain.path_use == PathUse::Failover);
 }
@@ -80,12 +82,20 @@ fn each_path_has_ends_of_its_own() {
 }
 
 #[test]
+fn a_peer_may_be_anywhere_on_several_paths_to_one_socket() {
+    let path = "[[peer.paths]]\naddress = \"any\"\n";
+    let peer = configuration(&format!("{GOOD}mode = \"tunnel\"\n{path}{path}")).peers.remove(0);
+    let expected = PeerPath { address: None, local: None, interface: None };
+    assert_eq!(peer.paths, [expected.clone(), expected]);
+}
+
+#[test]
 fn bad_values_are_found() {
     for (from, to, code) in [
         ("\"spread\"", "\"all\"", "bad-value"),
         ("10.82.9.2:4701", "10.82.9.2", "bad-value"),
         ("10.82.9.2:4701", "0.0.0.0:4701", "bad-value"),
-        ("10.82.9.2:4701", "any", "bad-value"),
+        ("10.82.9.2:4701", "anywhere", "bad-value"),
         ("10.82.9.1:4701", "nowhere", "bad-value"),
         ("\"lte0\"", "\"\"", "bad-value"),
         ("\"lte0\"", "7", "wrong-type"),
