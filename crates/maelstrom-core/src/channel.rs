@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::counters::Rejected;
 use crate::rtt::RoundTrip;
-use crate::wire::{Echo, KeyPart, LossReport, Report, SendTime};
+use crate::wire::{Echo, KeyPart, LossReport, Report, SendTime, VERSION};
 
 /// Silence after which a peer counts as down; traffic towards it is not protected.
 pub(crate) const SILENCE_US: u64 = 2_000_000;
@@ -31,8 +31,8 @@ pub enum Trouble {
     OtherAddress(SocketAddr),
     /// Datagrams of the peer arrive from an address that cannot be its own.
     UnusableAddress(SocketAddr),
-    /// The peer speaks another version of the protocol.
-    OtherVersion,
+    /// The peer speaks this version of the repair channel, which is another one.
+    OtherVersion(u8),
     /// The peer's configuration states another mode for this pair.
     OtherMode,
     /// Datagrams of the peer arrive, but it receives none of ours.
@@ -64,7 +64,9 @@ impl Trouble {
                  it must not be that of this gateway either"
             }
             Self::OtherMode => "set the same `mode` for this pair in both files: `passive` or `tunnel`",
-            Self::OtherVersion => "run the same version of undrop at both ends",
+            Self::OtherVersion(_) => {
+                "run the same version of undrop at both ends: upgrade the one with the lower version of the repair channel"
+            }
             Self::NoAddress => {
                 "check the name in `address`, and that this machine finds it, for example with `getent hosts NAME`"
             }
@@ -92,7 +94,10 @@ impl fmt::Display for Trouble {
             }
             Self::NoAddress => f.write_str("the address of the peer is not known"),
             Self::OtherMode => f.write_str("the peer's file states another mode for this pair"),
-            Self::OtherVersion => f.write_str("the peer speaks another version of the protocol"),
+            Self::OtherVersion(theirs) => write!(
+                f,
+                "the peer speaks version {theirs} of the repair channel, and this gateway version {VERSION}"
+            ),
             Self::Unheard => f.write_str("the peer receives no datagram of ours"),
         }
     }
@@ -119,7 +124,8 @@ pub(crate) struct Channel {
     wrong_key_us: Option<u64>,
     /// Time since which Hellos under one of two keys of the peer have failed, and none has opened.
     unmatched_us: Option<u64>,
-    other_version_us: Option<u64>,
+    /// Time and version of the latest datagram of another version.
+    other_version: Option<(u64, u8)>,
     other_mode_us: Option<u64>,
     other_address: Option<(u64, SocketAddr)>,
     unusable_address: Option<(u64, SocketAddr)>,
@@ -145,7 +151,7 @@ impl Channel {
             broken_since_us: None,
             wrong_key_us: None,
             unmatched_us: None,
-            other_version_us: None,
+            other_version: None,
             other_mode_us: None,
             other_address: None,
             unusable_address: None,
@@ -234,8 +240,8 @@ impl Channel {
     }
 
     /// Notes a datagram of another version from the peer's address.
-    pub(crate) fn on_other_version(&mut self, now_us: u64) {
-        self.other_version_us = Some(now_us);
+    pub(crate) fn on_other_version(&mut self, now_us: u64, version: u8) {
+        self.other_version = Some((now_us, version));
     }
 
     /// Notes an authentic Hello of the peer from another address.
@@ -293,8 +299,9 @@ impl Channel {
         if let Some((_, from)) = lately(self.other_address) {
             return Some(Trouble::OtherAddress(from));
         }
-        if within(self.other_version_us, EVIDENCE_US) {
-            return Some(Trouble::OtherVersion);
+        if let Some((_, version)) = self.other_version.filter(|(at_us, _)| within(Some(*at_us), EVIDENCE_US))
+        {
+            return Some(Trouble::OtherVersion(version));
         }
         Some(Trouble::Silent)
     }

@@ -6,6 +6,7 @@ use super::Gateway;
 use crate::config::Source;
 use crate::counters::Rejected;
 use crate::outbox::Outbox;
+use crate::peer::Peer;
 use crate::peer::paths::Arrival;
 use crate::wire::{KeyPart, Outer, SealedHeader};
 
@@ -35,9 +36,8 @@ impl Gateway {
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
         let outer = Outer::read(datagram).inspect_err(|&reason| {
-            let peer = self.peers.iter_mut().find(|peer| peer.config.path_of(from).is_some());
-            if let Some(peer) = peer.filter(|_| reason == Rejected::OtherVersion) {
-                peer.on_other_version(now_us);
+            if reason == Rejected::OtherVersion {
+                self.on_other_version(now_us, from, datagram[0] >> 4);
             }
         })?;
         match outer {
@@ -48,6 +48,18 @@ impl Gateway {
             }
             Outer::Hello(part) => self.receive_hello(now_us, from, part, datagram, out),
         }
+    }
+
+    /// Notes a datagram of another version, of which nothing shows that it is authentic. From an unknown
+    /// address it may be of any peer that has not called from a known one.
+    #[cold]
+    fn on_other_version(&mut self, now_us: u64, from: Source, version: u8) {
+        let is_known = self.peers.iter().any(|peer| peer.config.path_of(from).is_some());
+        let may_be = |peer: &&mut Peer| match peer.config.path_of(from) {
+            Some(_) => true,
+            None => !is_known && peer.config.may_move() && !peer.is_up(),
+        };
+        self.peers.iter_mut().filter(may_be).for_each(|peer| peer.on_other_version(now_us, version));
     }
 
     fn receive_sealed(

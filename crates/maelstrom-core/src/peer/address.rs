@@ -231,7 +231,10 @@ impl Peer {
             return trouble;
         }
         match (self.config.whereabouts, trouble) {
-            (Whereabouts::Unstated, Some(Trouble::Unheard | Trouble::UnusableAddress(_))) => trouble,
+            (
+                Whereabouts::Unstated,
+                Some(Trouble::Unheard | Trouble::UnusableAddress(_) | Trouble::OtherVersion(_)),
+            ) => trouble,
             (Whereabouts::Unstated, _) => Some(Trouble::Uncalled),
             (Whereabouts::Stated | Whereabouts::Named, _) => Some(Trouble::NoAddress),
         }

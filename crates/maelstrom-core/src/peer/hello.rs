@@ -36,8 +36,8 @@ impl Peer {
     }
 
     /// Notes a datagram of another version from this peer's address.
-    pub(crate) fn on_other_version(&mut self, now_us: u64) {
-        self.channel.on_other_version(now_us);
+    pub(crate) fn on_other_version(&mut self, now_us: u64, version: u8) {
+        self.channel.on_other_version(now_us, version);
     }
 
     /// Takes a Hello from an address of no peer; returns whether it is a Hello of this one.

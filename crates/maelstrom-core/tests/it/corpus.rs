@@ -55,7 +55,7 @@ fn kind(data: &[u8]) -> Option<&'static str> {
 }
 
 /// Returns one datagram or body of each kind that gateways send each other.
-fn specimens() -> BTreeMap<&'static str, Vec<u8>> {
+pub(crate) fn specimens() -> BTreeMap<&'static str, Vec<u8>> {
     let mut specimens = BTreeMap::new();
     let window = |rate: &str, window| Schedule::Sliding { rate: rate.parse().unwrap(), window, density: 15 };
     let block = Schedule::ReedSolomon { r: 4, c: 2, interleave: 2 };

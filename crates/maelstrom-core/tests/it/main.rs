@@ -34,6 +34,7 @@ mod pair;
 mod path;
 mod paths;
 mod quiet;
+mod recorded;
 mod recovery;
 mod renewal;
 mod repair_loss;
