@@ -173,7 +173,8 @@ fn bodies_of_all_kinds() -> BTreeMap<&'static str, Vec<u8>> {
     bodies.retain(|kind, _| !kind.starts_with("outer"));
     let hello = Hello { restarts: true, is_tunnel: true, ..Hello::read(&bodies["hello"]).unwrap() };
     let report = Report::read(&bodies["report"]).unwrap();
-    let report = Report { is_recovering: false, is_extra: true, is_congested: true, is_standing: true, ..report };
+    let report =
+        Report { is_recovering: false, is_extra: true, is_congested: true, is_standing: true, ..report };
     let mut written = [vec![0; hello.wire_len()], vec![0; Report::LEN]];
     hello.write(&mut written[0]);
     report.write(&mut written[1]);

@@ -22,17 +22,17 @@ use testkit::wait_for;
 use crate::pair::PROGRAM;
 
 /// A service manager's socket.
-struct Manager(UnixDatagram);
+pub(crate) struct Manager(UnixDatagram);
 
 impl Manager {
-    fn new(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         let socket = UnixDatagram::bind(path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         Self(socket)
     }
 
     /// Reads messages up to one that begins with `start`; returns it.
-    fn wait_for(&self, start: &str) -> String {
+    pub(crate) fn wait_for(&self, start: &str) -> String {
         let mut message = [0; 500];
         for _ in 0..1_000 {
             let length = self.0.recv(&mut message).unwrap_or_else(|error| panic!("no {start:?}: {error}"));
@@ -45,7 +45,7 @@ impl Manager {
     }
 }
 
-fn launch(pair: &GatewayPair, sites: &TwoSites, manager: &Path, log: &Path) -> Child {
+pub(crate) fn launch(pair: &GatewayPair, sites: &TwoSites, manager: &Path, log: &Path) -> Child {
     let mut command = Command::new(PROGRAM);
     command.args(["gateway", "run", "--config"]).arg(pair.config(1));
     command.env("NOTIFY_SOCKET", manager).env("WATCHDOG_USEC", "3000000");

@@ -20,6 +20,7 @@ use testkit::{wait_for, wait_until};
 
 use crate::disturbance::assert_duplicates_arrived_late;
 use crate::pair::{PROGRAM, peer, wait_for_log, wait_until_up};
+use crate::supervision::{Manager, launch};
 
 /// Packets in each direction while both gateways hand over, and back.
 const PACKETS: u64 = 12_000;
@@ -135,6 +136,32 @@ fn a_gateway_hands_over_under_traffic_and_no_session_begins() {
     assert!(peer(&pair, 1).up);
     successors.stop();
     pair.stop().unwrap();
+}
+
+#[test]
+fn the_service_manager_learns_which_process_is_the_main_one() {
+    if !privilege::available_or_skip("the_service_manager_learns_which_process_is_the_main_one") {
+        return;
+    }
+    let link = EmulatorConfig::symmetric(LinkConfig::default());
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
+    pair.kill(1).unwrap();
+    let directory = pair.config(1).parent().unwrap().to_owned();
+    let (path, log) = (directory.join("notify.sock"), directory.join("supervised.log"));
+    let manager = Manager::new(&path);
+    let mut child = launch(&pair, &sites, &path, &log);
+    manager.wait_for("READY=1");
+    pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    let process = upgrade(&pair, 1).unwrap();
+    let mut successors = Successors(vec![Pid::from_raw(process)]);
+    assert_eq!(manager.wait_for("MAINPID="), format!("MAINPID={process}"));
+    assert_eq!(manager.wait_for("READY=1"), "READY=1\nSTATUS=protecting wan0");
+    (0..3).for_each(|_| drop(manager.wait_for("WATCHDOG=1")));
+    let ended = wait_for(|| child.try_wait().unwrap());
+    assert!(ended.is_some_and(|status| status.success()), "{}", fs::read_to_string(&log).unwrap());
+    successors.stop();
+    manager.wait_for("STOPPING=1");
 }
 
 /// A pair whose first gateway is the program at a path that the test changes.
