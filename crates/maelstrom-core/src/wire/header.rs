@@ -4,6 +4,8 @@ use crate::counters::Rejected;
 
 /// Version of the wire format, the high half of a datagram's first byte.
 pub const VERSION: u8 = 8;
+/// The highest version that a datagram is told by. Higher numbers are those of other protocols.
+const NEXT: u8 = VERSION + 1;
 /// Length of an AEAD tag in bytes.
 pub const TAG: usize = 16;
 /// Length of a sealed datagram's header in bytes: kind, time of sending (3), epoch (4), counter (4).
@@ -39,7 +41,7 @@ impl Outer {
                 SealedHeader::read(datagram).map(Outer::Sealed).ok_or(Rejected::Malformed)
             }
             Some(kind)
-                if matches!(kind & 0x0f, 1 | 2) && matches!(kind >> 4, 1..=8) && kind >> 4 != VERSION =>
+                if matches!(kind & 0x0f, 1 | 2) && matches!(kind >> 4, 1..=NEXT) && kind >> 4 != VERSION =>
             {
                 Err(Rejected::OtherVersion)
             }
