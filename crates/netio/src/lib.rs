@@ -17,7 +17,7 @@
 //! | routes | `route.rs` |
 //! | tables of the firewall | `nftables/` |
 //! | limits on TCP segments | `clamp.rs` |
-//! | connections that end here in place of their hosts | `divert/`, `transparent.rs` |
+//! | connections that end here in place of their hosts | `divert/`, `queue.rs`, `transparent.rs` |
 //! | waiting | `poll.rs` |
 //! | descriptors for another process | `pass.rs` |
 //! | repair channel | `udp.rs` |
@@ -43,6 +43,7 @@ mod nftables;
 pub mod offload;
 pub mod pass;
 pub mod poll;
+pub mod queue;
 pub mod route;
 pub mod segment;
 pub mod tap;

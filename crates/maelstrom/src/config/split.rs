@@ -40,10 +40,11 @@ diagnostics::settings! {
             default: Fallback::Absent("none"),
             example: "ports = [80, 443]",
         }
-        /// Time at which a client is answered. With `early` that is at once: what the gateway has
-        /// acknowledged is lost if it dies, and a client learns by a reset that its server refuses.
+        /// Time at which a client is answered. With `late` that is when its server has answered, a round trip
+        /// later. With `early` it is at once, and a client learns by a reset that its server refuses. With
+        /// both, what the gateway has acknowledged is lost if it dies.
         accept: Option<AcceptChoice> {
-            form: Optional(Choice(&[("early", AcceptChoice::Early)])),
+            form: Optional(Choice(&[("early", AcceptChoice::Early), ("late", AcceptChoice::Late)])),
             default: Fallback::Absent("none: must be stated with `ports`"),
             example: "accept = \"early\"",
         }
@@ -166,9 +167,9 @@ fn accept_is_stated(draft: &Draft, findings: &mut Findings) {
         findings.add(
             Diagnostic::error("accept-not-stated", "`ports` without `accept`")
                 .at(split.span_of("ports"))
-                .expected("`accept = \"early\"`")
-                .note("the gateway answers clients before their servers have, and what it has acknowledged is lost if it dies")
-                .help("add `accept = \"early\"` if the programs at these ports can live with that"),
+                .expected("`accept = \"late\"` or `accept = \"early\"`")
+                .note("what the gateway has acknowledged is lost if it dies; with `early` it also answers clients before their servers have")
+                .help("add `accept = \"late\"`, or `accept = \"early\"`, if the programs at these ports can live with that"),
         );
     }
 }

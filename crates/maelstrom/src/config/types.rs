@@ -47,6 +47,8 @@ pub enum InjectionChoice {
 pub enum AcceptChoice {
     /// At once, before the server has answered.
     Early,
+    /// When the server has answered.
+    Late,
 }
 
 /// Treatment of packets whose repairs do not fit into the path.

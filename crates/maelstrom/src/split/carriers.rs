@@ -137,6 +137,9 @@ impl Driver {
         debug!(carrier = %self.plan.sites[site].carrier, "a carrier has ended: {reason}");
         self.counts.carriers_ended += 1;
         for stream in carrier.end(&mut self.pool) {
+            if let Some(late) = &mut self.late {
+                late.lose(index, stream);
+            }
             if let Some(&flow) = self.by_stream.get(&(index, stream)) {
                 self.forget(flow);
                 self.counts.reset_with_carrier += 1;

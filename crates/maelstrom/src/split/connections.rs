@@ -61,17 +61,26 @@ impl Driver {
             return other("the listener was addressed itself");
         }
         transparent::prepare(&socket)?;
+        let ends = Ends { client, server };
+        let place = match &mut self.late {
+            Some(late) => late.claim(client, server),
+            None => self.open_stream(site, ends),
+        };
+        let Some(place) = place else { return other("no carrier works, or none has room for a stream") };
+        self.counts.taken += 1;
+        self.add_flow(Flow::new(socket, site, place, false))
+    }
+
+    /// Asks the far gateway for a connection on the carrier with the fewest. Returns carrier and stream.
+    pub(super) fn open_stream(&mut self, site: usize, ends: Ends) -> Option<(usize, u32)> {
         let now_us = clock_us();
         let usable = self.carriers.iter().filter_map(|(index, carrier)| {
             let mux = carrier.mux().filter(|_| carrier.site == site && carrier.role == Role::Dialer)?;
             is_sound(mux, now_us).then(|| (mux.streams(), index))
         });
-        let Some((_, index)) = usable.min() else { return other("no carrier works") };
-        let carrier = self.carriers.get_mut(index).and_then(Carrier::mux_mut);
-        let opened = carrier.and_then(|mux| mux.open(Ends { client, server }, &mut self.pool));
-        let Some(stream) = opened else { return other("there is no room for a stream") };
-        self.counts.taken += 1;
-        self.add_flow(Flow::new(socket, site, (index, stream), false))
+        let (_, index) = usable.min()?;
+        let mux = self.carriers.get_mut(index).and_then(Carrier::mux_mut)?;
+        Some((index, mux.open(ends, &mut self.pool)?))
     }
 
     pub(super) fn add_flow(&mut self, flow: Flow) -> io::Result<()> {
@@ -87,6 +96,8 @@ impl Driver {
     }
 
     pub(super) fn handle_event(&mut self, carrier: usize, event: Event) {
+        let now_us = clock_us();
+        let is_late = self.late.as_mut().is_some_and(|late| late.hear(carrier, event, now_us));
         let (stream, is_gone) = match event {
             Event::Open { stream, ends } => return self.open(carrier, stream, ends),
             Event::Opened(stream) | Event::Arrived(stream) | Event::Writable(stream) => (stream, false),
@@ -106,7 +117,7 @@ impl Driver {
                 return;
             }
         };
-        let Some(&flow) = self.by_stream.get(&(carrier, stream)) else { return };
+        let Some(&flow) = self.by_stream.get(&(carrier, stream)).filter(|_| !is_late) else { return };
         if is_gone {
             // Its socket resets the connection as it is dropped.
             self.forget(flow);

@@ -17,6 +17,7 @@ impl Driver {
         for site in 0..self.sites.len() {
             self.follow_site(site, now_us);
         }
+        self.expire_asked(now_us, true);
         for index in self.carriers.indices() {
             if let Some(mux) = self.carriers.get_mut(index).and_then(Carrier::mux_mut) {
                 mux.leave();

@@ -19,6 +19,7 @@ use tracing::{info, warn};
 
 use super::carrier::Carrier;
 use super::flow::Flow;
+use super::late::Late;
 use super::plan::{FarSite, Plan};
 use super::pressure::Pressure;
 use super::report::Counts;
@@ -46,6 +47,7 @@ const DOOR: u64 = 2 << 32;
 const LISTENER: u64 = 3 << 32;
 pub(super) const CARRIER: u64 = 4 << 32;
 pub(super) const FLOW: u64 = 5 << 32;
+const QUEUE: u64 = 6 << 32;
 
 /// All state of split mode.
 pub(super) struct Driver {
@@ -75,6 +77,8 @@ pub(super) struct Driver {
     pub(super) look: usize,
     /// Time until which the last connections may end, once the gateway stops.
     pub(super) drained_by_us: Option<u64>,
+    /// Connections that have no socket yet, if clients are answered late.
+    pub(super) late: Option<Late>,
     // Dropped after the listeners.
     _divert: Option<Divert>,
 }
@@ -96,6 +100,11 @@ impl Driver {
         let sites: Vec<Site> = sites
             .collect::<io::Result<_>>()
             .map_err(step("listen for connections of other machines".to_owned()))?;
+        let late = plan.queue().map(|number| Late::open(number, plan.mark())).transpose();
+        let late = late.map_err(step("take a queue of first packets".to_owned()))?;
+        if let Some(late) = &late {
+            epoll.add(&late.queue, EpollEvent::new(EpollFlags::EPOLLIN, QUEUE))?;
+        }
         let divert = if plan.ports.is_empty() {
             None
         } else {
@@ -122,6 +131,7 @@ impl Driver {
             parting: VecDeque::new(),
             look: 0,
             drained_by_us: None,
+            late,
             _divert: divert,
             plan,
         })
@@ -176,6 +186,7 @@ impl Driver {
         let is_writable = has_failed || flags.intersects(EpollFlags::EPOLLOUT | EpollFlags::EPOLLHUP);
         match token - index as u64 {
             DOOR => self.accept_carriers(),
+            QUEUE => self.ask_for_connections(clock_us()),
             LISTENER => self.accept_connections(index / 2, index % 2),
             CARRIER => {
                 if let Some(carrier) = self.carriers.get_mut(index) {
@@ -214,6 +225,7 @@ impl Driver {
             }
         }
         self.look(now_us);
+        self.expire_asked(now_us, false);
         self.evade_floods();
         for site in 0..self.sites.len() {
             self.dial(site, now_us);

@@ -11,6 +11,7 @@
 //! | `pressure.rs` | whether first packets come too fast |
 //! | `carrier.rs` | the socket of a carrier |
 //! | `flow.rs` | a connection with a host |
+//! | `late.rs` | connections whose clients wait until their servers have been reached |
 //! | `look.rs` | what the kernel knows about its sockets |
 //! | `drain.rs` | its end as the gateway stops |
 //! | `report.rs` | what it counts, and its state for operators |
@@ -23,6 +24,7 @@ mod connections;
 mod drain;
 mod driver;
 mod flow;
+mod late;
 mod look;
 mod plan;
 mod pressure;
@@ -73,7 +75,7 @@ struct Thread {
 /// A request of the main loop to the thread.
 enum Command {
     /// Goes on with another plan.
-    Change(Plan),
+    Change(Box<Plan>),
     /// Lets connections end, and ends itself.
     Drain,
 }
@@ -90,7 +92,7 @@ impl Split {
             return;
         };
         if let Some(thread) = &self.thread {
-            return thread.command(Command::Change(plan));
+            return thread.command(Command::Change(Box::new(plan)));
         }
         match Thread::start(plan) {
             Ok(thread) => self.thread = Some(thread),
@@ -180,7 +182,7 @@ enum End {
     /// The gateway stops.
     Stop,
     /// Another plan follows.
-    Plan(Plan),
+    Plan(Box<Plan>),
 }
 
 impl Work {
@@ -211,7 +213,7 @@ impl Work {
             };
             match end {
                 End::Stop => return,
-                End::Plan(plan) => self.plan = plan,
+                End::Plan(plan) => self.plan = *plan,
             }
         }
     }
@@ -227,13 +229,13 @@ impl Work {
                 }
                 warn!("split mode begins again: {error}");
                 thread::sleep(RESTART);
-                return End::Plan(driver.plan().clone());
+                return End::Plan(Box::new(driver.plan().clone()));
             }
             let _ = self.wake.read();
             match self.commands.try_recv() {
                 Ok(Command::Drain) => driver.drain(),
-                Ok(Command::Change(plan)) if plan == *driver.plan() => {}
-                Ok(Command::Change(plan)) if plan.keeps_connections(driver.plan()) => driver.change(plan),
+                Ok(Command::Change(plan)) if *plan == *driver.plan() => {}
+                Ok(Command::Change(plan)) if plan.keeps_connections(driver.plan()) => driver.change(*plan),
                 Ok(Command::Change(plan)) => {
                     warn!("the settings of split mode have changed: its connections are reset");
                     return End::Plan(plan);

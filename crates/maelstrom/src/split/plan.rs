@@ -8,7 +8,7 @@ use maelstrom_core::PeerKey;
 use maelstrom_core::split::{CarrierKey, Ends};
 use netio::divert::{Diversion, Take};
 
-use crate::config::GatewayConfig;
+use crate::config::{AcceptChoice, GatewayConfig};
 
 /// Upper half of the mark of packets that are delivered here, and of the number of their routing table.
 const MARK: u32 = 0x7564_0000;
@@ -22,6 +22,8 @@ pub(super) struct Plan {
     pub(super) congestion: String,
     /// Time for connections to end as the gateway stops.
     pub(super) drain: Duration,
+    /// Whether clients are answered when their servers have been reached.
+    is_late: bool,
     wan: String,
     tun: String,
     /// Networks of this site.
@@ -73,6 +75,7 @@ impl Plan {
             buffer: config.split.buffer,
             congestion: config.split.congestion.clone(),
             drain: config.split.drain,
+            is_late: config.split.accept == Some(AcceptChoice::Late),
             wan: config.gateway.wan.clone(),
             tun: config.gateway.tun.clone(),
             local: config.gateway.local_networks(),
@@ -123,11 +126,22 @@ impl Plan {
         });
         Diversion {
             wan: self.wan.clone(),
-            mark: MARK | u32::from(hash16(&self.tun)),
+            mark: self.mark(),
             from: self.local.clone(),
             exempt: self.sites.iter().map(|site| site.carrier.ip()).collect(),
             takes: takes.filter(|take| take.listener > 0).collect(),
+            queue: self.queue(),
         }
+    }
+
+    /// Mark of the packets that are taken. Gateways on one machine have others, and other queues.
+    pub(super) fn mark(&self) -> u32 {
+        MARK | u32::from(hash16(&self.tun))
+    }
+
+    /// Number of the queue in which first packets wait, if they do.
+    pub(super) fn queue(&self) -> Option<u16> {
+        (self.is_late && !self.ports.is_empty()).then(|| hash16(&self.tun))
     }
 }
 
@@ -158,6 +172,7 @@ mod tests {
             buffer: 64 << 20,
             congestion: "bbr".to_owned(),
             drain: Duration::from_secs(5),
+            is_late: false,
             wan: "wan0".to_owned(),
             tun: "undrop0".to_owned(),
             local: vec!["10.81.1.0/24".parse().unwrap()],
@@ -209,6 +224,9 @@ mod tests {
         let expected = [("10.81.2.0/24", 40_001), ("fd81:0:0:2::/64", 40_002), ("10.81.3.0/24", 40_003)];
         assert_eq!(listeners, expected.map(|(to, listener)| (to.to_owned(), listener)));
         assert_eq!(diversion.exempt, ["10.81.2.1", "10.81.3.1"].map(|host| host.parse::<IpAddr>().unwrap()));
-        assert_eq!(diversion.mark >> 16, MARK >> 16);
+        assert_eq!((diversion.mark >> 16, diversion.queue), (MARK >> 16, None));
+        let late = Plan { is_late: true, ..plan() };
+        assert!(late.diversion(&[[40_001, 40_002], [40_003, 0]]).queue.is_some());
+        assert_eq!(Plan { ports: Vec::new(), ..late }.queue(), None);
     }
 }

@@ -10,9 +10,18 @@
 //!     ip daddr 10.81.2.1 accept
 //!     ip daddr 10.81.2.0/24 jump take0
 //!   }
+//!   chain asking {
+//!     type filter hook prerouting priority mangle + 1
+//!     iifname != WAN tcp flags & (fin | syn | rst | ack) == syn tcp sport >= 1024 ip saddr 10.81.1.0/24 jump asked
+//!   }
+//!   chain asked {
+//!     ip daddr 10.81.2.1 accept
+//!     ip daddr 10.81.2.0/24 tcp dport 80 queue num QUEUE bypass
+//!   }
 //!   chain arriving {
 //!     type filter hook prerouting priority mangle + 2
 //!     meta l4proto tcp socket transparent 1 meta mark set MARK accept
+//!     meta l4proto tcp meta mark MARK + 0x20000 reject with tcp reset
 //!     iifname != WAN tcp flags & (fin | syn | rst | ack) == syn tcp sport >= 1024 ip saddr 10.81.1.0/24 jump new
 //!   }
 //! }
@@ -20,6 +29,8 @@
 //!
 //! - Only the first packet of a connection is taken. Connections that are older than the table go on as they
 //!   are.
+//! - The chains `asking` and `asked` exist only if first packets wait for a decision, which comes as a mark
+//!   ([`Fate`]).
 //! - If nobody listens at the port, the `tproxy` statement does nothing: the packet is forwarded.
 //! - Packets that arrive by the WAN interface are not taken, so that nothing is taken twice.
 //! - Connections from ports below 1024 are not taken: the far end could not use such a port without a further
@@ -45,6 +56,9 @@ const PRIORITY: i32 = -148;
 const ARRIVING: &str = "arriving";
 /// Chain of first packets of connections.
 const NEW: &str = "new";
+/// Chain of all packets that arrive, before that; and chain of first packets that wait.
+const ASKING: &str = "asking";
+const ASKED: &str = "asked";
 
 /// Connections to be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +73,35 @@ pub struct Diversion {
     pub exempt: Vec<IpAddr>,
     /// Destinations, the first that fits counts.
     pub takes: Vec<Take>,
+    /// Number of the [`Queue`](crate::queue::Queue) in which first packets wait before they are taken; `None`
+    /// if they do not wait.
+    pub queue: Option<u16>,
+}
+
+/// Decision about a first packet that has waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is taken.
+    Taken,
+    /// It is forwarded.
+    Forwarded,
+    /// It is answered with a reset.
+    Refused,
+    /// It is answered: its destination cannot be reached.
+    Unreachable,
+}
+
+impl Fate {
+    /// The mark by which the chain of arriving packets knows it, where packets that are taken have `mark`.
+    pub fn mark(self, mark: u32) -> Option<u32> {
+        let steps = match self {
+            Self::Taken => return None,
+            Self::Forwarded => 1,
+            Self::Refused => 2,
+            Self::Unreachable => 3,
+        };
+        Some(mark.wrapping_add(steps << 16))
+    }
 }
 
 /// Connections that one listener takes.
@@ -91,7 +134,7 @@ impl Divert {
     /// If the name of the interface is too long for one.
     pub fn install(name: &str, diversion: &Diversion) -> io::Result<Self> {
         let route = LocalRoute::install(diversion.mark)?;
-        let table = Table::install(name, &chains(diversion), Ownership::Auto)?;
+        let table = either(diversion, |chains| Table::install(name, chains, Ownership::Auto))?;
         Ok(Self { _table: table, _route: route })
     }
 }
@@ -100,7 +143,7 @@ impl Divert {
 ///
 /// # Errors
 /// The kernel's error: `EPERM` without `CAP_NET_ADMIN`, and others if it lacks TPROXY for nf_tables.
-pub fn probe() -> io::Result<()> {
+pub fn probe(queue: Option<u16>) -> io::Result<()> {
     // Networks for documentation (RFC 5737).
     let [near, far] = [[192, 0, 2, 0], [198, 51, 100, 0]].map(IpAddr::from);
     let network = |address| IpNet::new_assert(address, 24);
@@ -111,12 +154,24 @@ pub fn probe() -> io::Result<()> {
         from: vec![network(near)],
         exempt: vec![far],
         takes: vec![take],
+        queue,
     };
-    Table::rehearse("undrop_split_probe", &chains(&diversion))
+    either(&diversion, |chains| Table::rehearse("undrop_split_probe", chains))
 }
 
-fn chains(diversion: &Diversion) -> Vec<Chain> {
-    let Diversion { wan, mark, from, exempt, takes } = diversion;
+/// Tries the chains with the expression for queues, and with the target of iptables if the kernel has no such
+/// expression.
+fn either<T>(diversion: &Diversion, make: impl Fn(&[Chain]) -> io::Result<T>) -> io::Result<T> {
+    match make(&chains(diversion, expressions::queue)) {
+        Err(error) if diversion.queue.is_some() && error.raw_os_error() == Some(libc::ENOENT) => {
+            make(&chains(diversion, expressions::queue_by_target))
+        }
+        other => other,
+    }
+}
+
+fn chains(diversion: &Diversion, wait: fn(u16) -> Bytes) -> Vec<Chain> {
+    let Diversion { wan, mark, from, exempt, takes, queue } = diversion;
     let keep = || expressions::set_mark(*mark).chain(expressions::accept());
     let name_of = |index: usize| format!("take{index}");
     let take = |(index, take): (usize, &Take)| {
@@ -134,12 +189,43 @@ fn chains(diversion: &Diversion) -> Vec<Chain> {
         .map(|(index, take)| expressions::to(take.to).chain(expressions::jump(&name_of(index))));
     chains.push(Chain { name: NEW.to_owned(), priority: None, rules: exempt.chain(taken).collect() });
     let known = expressions::tcp().chain(expressions::of_transparent_socket()).chain(keep());
-    let first = |&network: &IpNet| -> Bytes {
+    let first = |next: &str, &network: &IpNet| -> Bytes {
         let arrived = expressions::not_arrived_by(wan).chain(expressions::first_syn());
         let arrived = arrived.chain(expressions::from_unprivileged_port());
-        arrived.chain(expressions::from(network)).chain(expressions::jump(NEW))
+        arrived.chain(expressions::from(network)).chain(expressions::jump(next))
     };
-    let rules = std::iter::once(known).chain(from.iter().map(first)).collect();
+    let mut rules = vec![known];
+    if let Some(queue) = *queue {
+        rules.extend(decided(*mark));
+        chains.push(Chain { name: ASKED.to_owned(), priority: None, rules: asked(diversion, &wait(queue)) });
+        let asking = from.iter().map(|network| first(ASKED, network)).collect();
+        chains.push(Chain { name: ASKING.to_owned(), priority: Some(PRIORITY - 1), rules: asking });
+    }
+    rules.extend(from.iter().map(|network| first(NEW, network)));
     chains.push(Chain { name: ARRIVING.to_owned(), priority: Some(PRIORITY), rules });
     chains
+}
+
+/// The rules for packets that have waited, except for those that are taken.
+fn decided(mark: u32) -> impl Iterator<Item = Bytes> {
+    let fates = [
+        (Fate::Forwarded, expressions::accept()),
+        (Fate::Refused, expressions::refuse()),
+        (Fate::Unreachable, expressions::unreachable()),
+    ];
+    fates.into_iter().filter_map(move |(fate, then)| {
+        Some(expressions::tcp().chain(expressions::with_mark(fate.mark(mark)?)).chain(then))
+    })
+}
+
+/// The rules by which first packets wait.
+fn asked(diversion: &Diversion, wait: &Bytes) -> Vec<Bytes> {
+    let exempt = diversion.exempt.iter();
+    let exempt = exempt.map(|&host| expressions::to(host.into()).chain(expressions::accept()));
+    let waits = diversion.takes.iter().flat_map(|take| {
+        let rule =
+            |&port: &u16| expressions::to(take.to).chain(expressions::to_port(port)).chain(wait.clone());
+        take.ports.iter().map(rule)
+    });
+    exempt.chain(waits).collect()
 }

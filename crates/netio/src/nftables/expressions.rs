@@ -21,6 +21,11 @@ const VERDICT_CHAIN: u16 = 2;
 const JUMP: i32 = -3;
 // linux/netfilter.h
 const ACCEPT: u32 = 1;
+// enum nft_queue_attributes, enum nft_reject_types, enum nft_reject_inet_code
+const QUEUE_BYPASS: u16 = 1;
+const REJECT_RESET: u32 = 1;
+const REJECT_ICMPX: u32 = 2;
+const ICMPX_HOST: u8 = 2;
 // enum nft_cmp_ops
 const EQUAL: u32 = 0;
 const NOT_EQUAL: u32 = 1;
@@ -165,6 +170,34 @@ pub(crate) fn accept() -> Bytes {
 pub(crate) fn without_option(kind: u8) -> Bytes {
     let option = Bytes::default().number(1, REGISTER).bytes(2, &[kind]).number(3, 0).number(4, 1);
     expression("exthdr", &option.number(5, IS_PRESENT).number(6, TCP_OPTION)).chain(equals(&[0]))
+}
+
+/// Matches packets with this mark.
+pub(crate) fn with_mark(mark: u32) -> Bytes {
+    meta(MARK).chain(equals(&mark.to_ne_bytes()))
+}
+
+/// Hands a packet to the process that has this queue. If none has it, the next chain follows.
+pub(crate) fn queue(number: u16) -> Bytes {
+    let number = Bytes::default().bytes(1, &number.to_be_bytes()).bytes(2, &1_u16.to_be_bytes());
+    expression("queue", &number.bytes(3, &QUEUE_BYPASS.to_be_bytes()))
+}
+
+/// The same with the target of iptables, for kernels that have no such expression.
+pub(crate) fn queue_by_target(number: u16) -> Bytes {
+    // xt_NFQ_info_v3, in the byte order of the machine, with its padding.
+    let info = [number, 1, QUEUE_BYPASS, 0].map(u16::to_ne_bytes).concat();
+    expression("target", &Bytes::default().text(1, "NFQUEUE").number(2, 3).bytes(3, &info))
+}
+
+/// Discards a packet and answers it with a reset.
+pub(crate) fn refuse() -> Bytes {
+    expression("reject", &Bytes::default().number(1, REJECT_RESET))
+}
+
+/// Discards a packet and answers that its destination cannot be reached.
+pub(crate) fn unreachable() -> Bytes {
+    expression("reject", &Bytes::default().number(1, REJECT_ICMPX).bytes(2, &[ICMPX_HOST]))
 }
 
 /// Continues in another chain.

@@ -63,6 +63,11 @@ impl Bytes {
         self.bytes(kind | NESTED, &inner.0)
     }
 
+    /// Returns the attributes.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Appends other attributes.
     pub(crate) fn chain(mut self, other: Self) -> Self {
         self.0.extend(other.0);
@@ -109,7 +114,8 @@ impl Batch {
     }
 }
 
-fn put_message(
+/// Appends a message to netfilter.
+pub(crate) fn put_message(
     to: &mut Vec<u8>,
     kind: u16,
     flags: libc::c_int,
@@ -233,7 +239,7 @@ impl Socket {
 }
 
 /// Iterates over kind and body of the messages in a datagram.
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let header = bytes.first_chunk::<HEADER>()?;
         let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -245,7 +251,7 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// The result that an acknowledgement states.
-fn verdict(body: &[u8]) -> io::Result<()> {
+pub(crate) fn verdict(body: &[u8]) -> io::Result<()> {
     match body.first_chunk::<4>().map_or(0, |bytes| i32::from_ne_bytes(*bytes)) {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error.wrapping_neg())),

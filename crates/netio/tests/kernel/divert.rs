@@ -1,16 +1,20 @@
 //! Connections that a router takes in place of their server.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
-use netio::divert::{self, Diversion, Divert, Take};
+use netio::divert::{self, Diversion, Divert, Fate, Take};
+use netio::queue::Queue;
 use netio::transparent;
 use netlab::Namespace;
 use netlab::namespace::Route;
 
 const TABLE: &str = "undrop_split_test0";
+const MARK: u32 = 0x7564_0001;
 const MTU: u32 = 1_500;
+const QUEUE: u16 = 4_700;
 /// Longest wait for bytes that must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -53,13 +57,18 @@ impl Lab {
     }
 
     fn install(&self, listener: u16) -> Divert {
+        self.install_with(listener, None)
+    }
+
+    fn install_with(&self, listener: u16, queue: Option<u16>) -> Divert {
         let take = |to: &str| Take { to: to.parse().unwrap(), ports: vec![80, 8_080], listener };
         let diversion = Diversion {
             wan: "wan0".to_owned(),
-            mark: 0x7564_0001,
+            mark: MARK,
             from: ["10.1.0.0/24", "fd01::/64"].map(|network| network.parse().unwrap()).to_vec(),
             exempt: vec!["10.2.0.9".parse().unwrap()],
             takes: vec![take("10.2.0.0/24"), take("fd02::/64")],
+            queue,
         };
         self.router.run(|| Divert::install(TABLE, &diversion).unwrap())
     }
@@ -160,7 +169,7 @@ fn a_host_that_ends_without_a_word_resets_what_was_taken() {
     let (here, _) = listener.accept().unwrap();
     drop(here);
     let error = taken.read(&mut [0]).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     // One that has ended in both directions ends in peace.
     let mut taken = lab.connect(lab.server_at(false, 8_080));
     let (here, _) = listener.accept().unwrap();
@@ -170,12 +179,60 @@ fn a_host_that_ends_without_a_word_resets_what_was_taken() {
     assert_eq!(taken.read(&mut [0]).unwrap(), 0);
 }
 
+fn first_packets_wait_for_a_decision(test: &str, v6: bool) {
+    let Some(lab) = Lab::build(test) else { return };
+    let to = lab.server_at(v6, 80);
+    let server = lab.serve(v6, 80);
+    let listener = lab.router.run(|| transparent::listen(v6, 0).unwrap());
+    listener.set_nonblocking(false).unwrap();
+    let mut queue = lab.router.run(|| Queue::open(QUEUE).unwrap());
+    let divert = lab.install_with(listener.local_addr().unwrap().port(), Some(QUEUE));
+    // Each connection begins on a thread of its own, and waits.
+    let begin = || {
+        let client = lab.client.clone();
+        thread::spawn(move || client.run(|| TcpStream::connect_timeout(&to, PATIENCE)))
+    };
+    let mut asked = |fate: Fate| {
+        let client = begin();
+        let packet = testkit::wait_for(|| queue.recv().unwrap()).unwrap();
+        assert_eq!(packet.server, to);
+        queue.release(packet.id, fate.mark(MARK)).unwrap();
+        (client.join().unwrap(), packet.client)
+    };
+    let (taken, client) = asked(Fate::Taken);
+    let (mut here, from) = listener.accept().unwrap();
+    assert_eq!(from, client);
+    exchange(&mut patient(taken.unwrap()), &mut here);
+    let (forwarded, client) = asked(Fate::Forwarded);
+    let (mut far, from) = server.accept().unwrap();
+    assert_eq!(from, client);
+    exchange(&mut patient(forwarded.unwrap()), &mut far);
+    assert_eq!(asked(Fate::Refused).0.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(asked(Fate::Unreachable).0.unwrap_err().kind(), ErrorKind::HostUnreachable);
+    // Without its process the queue holds up nobody, and without a listener nothing is taken.
+    drop((queue, listener));
+    let mut unsplit = lab.connect(to);
+    let (mut far, _) = server.accept().unwrap();
+    exchange(&mut unsplit, &mut far);
+    drop(divert);
+}
+
+testkit::cases! { first_packets_wait_for_a_decision:
+    first_packets_wait_until_a_decision_about_them(false);
+    first_packets_over_ipv6_wait_until_a_decision_about_them(true);
+}
+
+fn patient(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
 #[test]
 fn a_kernel_is_asked_whether_it_can_take_connections_without_a_change() {
     let Some(lab) = Lab::build("a_kernel_is_asked_whether_it_can_take_connections_without_a_change") else {
         return;
     };
-    lab.router.run(|| divert::probe().unwrap());
+    lab.router.run(|| [None, Some(7)].map(divert::probe).map(Result::unwrap));
     let tables = lab.router.run(|| std::process::Command::new("nft").args(["list", "tables"]).output());
     if let Ok(tables) = tables {
         assert_eq!(String::from_utf8_lossy(&tables.stdout), "");

@@ -9,6 +9,7 @@ use netio::{divert, transparent};
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::super::draft::Draft;
+use super::super::types::AcceptChoice;
 use super::facts::Facts;
 
 /// Bytes of `buffer` for each connection.
@@ -36,12 +37,14 @@ impl SplitFacts {
         let split = &draft.split;
         let listen = split.listen.as_ref()?.value?;
         let takes = split.ports.as_ref().is_some_and(|ports| ports.value.is_some());
+        let is_late = split.accept.as_ref().is_some_and(|accept| accept.value == Some(AcceptChoice::Late));
+        let queue = is_late.then_some(0);
         // A missing capability is told elsewhere.
         let told =
             |error: io::Error| (error.kind() != io::ErrorKind::PermissionDenied).then(|| error.to_string());
         let congestion = split.congestion.as_ref().map(|name| transparent::check_congestion(&name.value));
         Some(Self {
-            diversion: takes.then(divert::probe).and_then(Result::err).and_then(told),
+            diversion: takes.then(|| divert::probe(queue)).and_then(Result::err).and_then(told),
             congestion: congestion.and_then(Result::err).map(|error| error.to_string()),
             files_max: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(_, hard)| hard),
             port_in_use: TcpListener::bind(listen)
@@ -72,9 +75,9 @@ fn diversion(draft: &Draft, split: &SplitFacts, findings: &mut Findings) {
     findings.add(
         Diagnostic::warning("no-tproxy", format!("the kernel cannot hand connections over: {reason}"))
             .at(draft.split.span_of("ports"))
-            .expected("nf_tables with TPROXY and socket matches (CONFIG_NFT_TPROXY, CONFIG_NFT_SOCKET)")
+            .expected("nf_tables with TPROXY and socket matches, for `accept = \"late\"` also with queues")
             .note("the gateway runs, and connections go unsplit")
-            .help("modprobe nft_tproxy nft_socket"),
+            .help("modprobe -a nft_tproxy nft_socket nft_queue nft_reject_inet"),
     );
 }
 

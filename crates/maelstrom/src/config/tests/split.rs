@@ -60,7 +60,9 @@ fn carriers_must_be_packets_between_the_sites() {
 #[test]
 fn a_promise_must_be_stated() {
     assert_eq!(codes("accept = \"early\"", ""), ["accept-not-stated"]);
-    assert_eq!(codes("accept = \"early\"", "accept = \"late\""), ["bad-value"]);
+    assert_eq!(codes("accept = \"early\"", "accept = \"soon\""), ["bad-value"]);
+    let none: [&str; 0] = [];
+    assert_eq!(codes("accept = \"early\"", "accept = \"late\""), none);
     // Without ports nobody is answered.
     let none: [&str; 0] = [];
     assert_eq!(codes("ports = [80, 443]\naccept = \"early\"", ""), none);
