@@ -170,17 +170,22 @@ impl Stage {
         system.must(&format!("systemctl reload {SERVICE}"))?;
         ensure!(main_pid(system)? == pid, "a reload must not start another process");
         system.wait("undrop gateway health", "a protected peer after a reload")?;
-        for (signal, fault) in [("ABRT", "a crash"), ("STOP", "a hang")] {
-            let pid = main_pid(system)?;
-            let start = now();
-            system.must(&format!("systemctl kill --kill-whom=main --signal={signal} {SERVICE}"))?;
-            let other = format!(
-                "pid=$(systemctl show --property=MainPID --value {SERVICE}); test $pid -gt 0 -a $pid != {pid}"
-            );
-            system.wait(&other, "another process")?;
-            system.wait("undrop gateway health", "a protected peer")?;
-            println!("protected again {:.1} s after {fault}", start.elapsed().as_secs_f64());
-        }
+        self.fail_and_return(0, "ABRT", "a crash")?;
+        self.fail_and_return(0, "STOP", "a hang")
+    }
+
+    /// Sends a signal to the gateway of a site, which ends or hangs, and waits until the service is back.
+    fn fail_and_return(&self, site: usize, signal: &str, fault: &str) -> anyhow::Result<()> {
+        let system = &self.systems[site];
+        let pid = main_pid(system)?;
+        let start = now();
+        system.must(&format!("systemctl kill --kill-whom=main --signal={signal} {SERVICE}"))?;
+        let other = format!(
+            "pid=$(systemctl show --property=MainPID --value {SERVICE}); test $pid -gt 0 -a $pid != {pid}"
+        );
+        system.wait(&other, "another process")?;
+        system.wait("undrop gateway health", "a protected peer")?;
+        println!("protected again {:.1} s after {fault}", start.elapsed().as_secs_f64());
         Ok(())
     }
 
@@ -188,6 +193,9 @@ impl Stage {
     fn upgrade(&self, next: &str) -> anyhow::Result<()> {
         let [_, system] = &self.systems;
         let pid = main_pid(system)?;
+        // The manager gives each start of a service another one.
+        let start = format!("systemctl show --property=InvocationID --value {SERVICE}");
+        let started = system.must(&start)?;
         let key = system.must("sha256sum /etc/undrop/peer.key /etc/undrop/gateway.toml")?;
         let report = std::thread::scope(|scope| {
             let stream = scope.spawn(|| self.stream(Duration::from_secs(15)));
@@ -198,11 +206,13 @@ impl Stage {
         let version = system.must("dpkg-query --show --showformat='${Version}' undrop")?;
         ensure!(version == next, "expected version {next}, saw {version}");
         ensure!(main_pid(system)? != pid, "expected another process after the upgrade");
+        ensure!(system.must(&start)? == started, "expected a hand-over, saw a restart");
         system.wait("undrop gateway health", "a protected peer after the upgrade")?;
         let kept = system.must("sha256sum /etc/undrop/peer.key /etc/undrop/gateway.toml")?;
         ensure!(kept == key, "an upgrade must not change what the operator has written");
         println!("upgrade: {} of {} packets stay lost in 15 s", report.missing(), report.sent_us.len());
-        Ok(())
+        // The manager watches the process that has taken over, too.
+        self.fail_and_return(1, "ABRT", "a crash after the upgrade")
     }
 
     /// Starts a multicast relay by its unit.
