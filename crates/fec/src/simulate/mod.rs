@@ -164,9 +164,9 @@ pub fn simulate(
     assert!(simulation.symbol >= SYMBOL_MIN, "expected symbols of at least {SYMBOL_MIN} bytes");
     let mut encoder = Encoder::new(&simulation.code.clone().without_clock(simulation.symbol))?;
     let mut receiver = Receiver::new(simulation);
-    let (mut names, window) = match &simulation.code {
-        Code::Sliding(config) => (simulation.naming.names(config), u64::from(config.window)),
-        Code::Layered(_) | Code::ReedSolomon(_) => (None, 0),
+    let mut names = match &simulation.code {
+        Code::Sliding(config) => simulation.naming.names(config),
+        Code::Layered(_) | Code::ReedSolomon(_) => None,
     };
     let sources_sent = simulation.packets + simulation.history as u64;
     let mut report = Report { sent: simulation.packets, sources_sent, ..Report::default() };
@@ -183,7 +183,8 @@ pub fn simulate(
         let mut emit = |repair: Repair<'_, SymbolId>| {
             let left = clock();
             report.repairs_sent += 1;
-            let named = names.as_mut().map(|names| names.next((n + 1).saturating_sub(window), n));
+            let ends = [repair.packets[0], repair.packets[repair.packets.len() - 1]];
+            let named = names.as_mut().map(|names| names.next(ends[0].0, ends[1].0));
             if lose(Packet::Repair(repair.row)) {
                 report.repairs_lost += 1;
             } else {

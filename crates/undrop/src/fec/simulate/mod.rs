@@ -60,6 +60,10 @@ pub(crate) struct Args {
     /// Number of packets in a repair, the newest ones [sliding; default: 256]
     #[arg(long, value_name = "PACKETS")]
     window: Option<u16>,
+    /// Number of stripes of the window, which take turns: a repair contains the packets of one, 1 to 16
+    /// [sliding; default: 1]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(1..=16))]
+    stripes: Option<u8>,
     /// Density threshold of RFC 8681, 0 to 15: DT + 1 of 16 coefficients are not 0 [sliding; default: 15]
     #[arg(long, value_name = "DT")]
     density: Option<u8>,
@@ -162,7 +166,11 @@ impl Args {
         /// Longest symbol of the configuration. The simulation has its own lengths.
         const SYMBOL_MAX: usize = 1_536;
         let delayed = self.delayed.unwrap_or(Schedule::DELAYED);
-        Ok(self.schedule()?.code(delayed, u64::from(Schedule::MAX_DELAY_MS) * 1_000, SYMBOL_MAX))
+        let mut code = self.schedule()?.code(delayed, u64::from(Schedule::MAX_DELAY_MS) * 1_000, SYMBOL_MAX);
+        if let (Code::Sliding(config), Some(stripes)) = (&mut code, self.stripes) {
+            config.stripes = stripes;
+        }
+        Ok(code)
     }
 
     fn schedule(&self) -> anyhow::Result<Schedule> {
@@ -202,6 +210,7 @@ impl Args {
             ("--delayed", self.delayed.is_some(), &[Layered, ReedSolomon]),
             ("--rate", self.rate.is_some(), &[Sliding]),
             ("--window", self.window.is_some(), &[Sliding]),
+            ("--stripes", self.stripes.is_some(), &[Sliding]),
             ("--density", self.density.is_some(), &[Sliding]),
         ];
         let owns = |owners: &[Scheme]| owners.iter().any(|&owner| self.scheme == SchemeChoice::Fixed(owner));
@@ -330,10 +339,14 @@ mod tests {
         let sliding = SlidingConfig {
             rate: RepairRate::new(1, 8).unwrap(),
             window: 512,
+            stripes: 4,
             density: 7,
             ..SlidingConfig::default()
         };
-        assert_eq!(code("--scheme sliding --rate 0.125 --window 512 --density 7"), sliding.into());
+        assert_eq!(
+            code("--scheme sliding --rate 0.125 --window 512 --stripes 4 --density 7"),
+            sliding.into()
+        );
     }
 
     /// The code of a gateway with the shortest configuration file for this scheme.

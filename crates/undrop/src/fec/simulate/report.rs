@@ -209,7 +209,11 @@ fn describe(code: &Code) -> String {
             format!("({},{}) interleave {}{}", config.r, config.c, config.interleave, delayed(config.sending))
         }
         Code::Sliding(config) => {
-            format!("rate {} window {} density {}", config.rate, config.window, config.density)
+            let stripes = match config.stripes {
+                1 => String::new(),
+                stripes => format!(" in {stripes} stripes"),
+            };
+            format!("rate {} window {}{stripes} density {}", config.rate, config.window, config.density)
         }
     }
 }
