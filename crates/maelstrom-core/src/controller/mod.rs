@@ -290,7 +290,7 @@ impl Controller {
             return;
         }
         if !is_stale {
-            let span = self.plan().spans(situation.per_second)[0];
+            let span = self.plan().longest_span(situation.per_second);
             let mut counts = Counts::between((&self.last.0, &self.last.1), (forecast, loss));
             counts.span = span;
             self.history.add(now_us, &counts);
@@ -318,8 +318,8 @@ impl Controller {
         let delay_us = situation.rtt_us.unwrap_or(0) + NEWS_US;
         let range = self.range();
         self.update_thin(now_us, range, delay_us);
-        let spans = self.update_spans(now_us);
-        let (fast, slow) = (self.history.fast(), self.history.slow(range.cap, spans[0]));
+        let span = self.update_span(now_us);
+        let (fast, slow) = (self.history.fast(), self.history.slow(range.cap, span));
         self.useless.on_settled(now_us, fast.settled, delay_us, self.may_rest(&fast, range));
         self.useless.on_repair_loss(now_us, situation.repair_loss, delay_us);
         if !self.is_standing {
@@ -328,14 +328,14 @@ impl Controller {
         }
         let is_young = self.history.is_young();
         // Counts of faster traffic, whose packets could wait for more repairs, promise too much.
-        let is_estimated = is_young || self.history.is_slower(spans[0]);
+        let is_estimated = is_young || self.history.is_slower(span);
         let estimate = self.last.0.fit.estimate();
         let evidence = Evidence {
             bursts: self.worse(&slow).filter(|_| fast.lost > 0).or(estimate.filter(|_| is_estimated)),
             is_vague: is_young && slow.lost > 0 && estimate.is_none(),
             fast,
             slow,
-            spans,
+            spans: self.plan().spans(situation.per_second),
             stripes: self.plan().stripes(),
         };
         let mut decision = self.choose(now_us, &evidence, range);
@@ -385,11 +385,11 @@ impl Controller {
         }
     }
 
-    /// Returns the number of packets after which each candidate gives a loss up. Where traffic has become far
-    /// faster than in the last minute, these are far more, and rare batches have to show again.
-    fn update_spans(&mut self, now_us: u64) -> [u64; LADDER.len()] {
-        let spans = self.plan().spans(self.situation.per_second);
-        let (span, (longest, since_us)) = (spans[0], self.longest_span);
+    /// Returns the largest number of packets after which a candidate gives a loss up. Where traffic has
+    /// become far faster than in the last minute, these are far more, and rare batches have to show again.
+    fn update_span(&mut self, now_us: u64) -> u64 {
+        let span = self.plan().longest_span(self.situation.per_second);
+        let (longest, since_us) = self.longest_span;
         if self.situation.per_second > 0 {
             let is_longer = 2 * span >= 3 * longest;
             if is_longer && longest > 0 {
@@ -399,7 +399,7 @@ impl Controller {
                 self.longest_span = (span, now_us);
             }
         }
-        spans
+        span
     }
 
     /// Rates that the path and the operator allow.

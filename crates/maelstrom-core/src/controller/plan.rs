@@ -67,6 +67,11 @@ impl Plan {
         LADDER.iter().position(|&rate| rate == self.rate).filter(|_| self.is_auto)
     }
 
+    /// The longest of the spans, which shows how fast traffic is.
+    pub fn longest_span(&self, per_second: u64) -> u64 {
+        self.spans(per_second).into_iter().max().unwrap_or(0)
+    }
+
     /// The window at this rate. Stripes make it as long as time allows, at the cost of a shorter one.
     pub fn shape(&self, rate: RepairRate) -> Shape {
         if !self.is_striped {

@@ -331,6 +331,22 @@ fn reports_in_disorder_change_nothing_and_counts_that_begin_again_are_accepted()
     assert_eq!(RUNS, 32);
 }
 
+/// The packets of a slow start that follows fast traffic have no time for the long windows that it had.
+#[test]
+fn traffic_too_slow_for_stripes_gets_the_rate_that_shorter_windows_need() {
+    let mut link = Link::new(Targets::default());
+    // A quarter of the round trip is 60 ms: time for 1,200 packets.
+    link.situation.per_second = 20_000;
+    let fast = link.seconds(30, 2_500, 40, 10);
+    assert_eq!((fast.window, fast.stripes), (1_024, 2), "{fast}");
+    assert!(fast.rate <= rate("1/16"), "{fast}");
+    link.situation.per_second = 10_000;
+    link.controller.decide(link.now_us, link.situation);
+    let slow = *link.controller.decision();
+    assert_eq!((slow.window, slow.stripes), (512, 1), "{slow}");
+    assert!(slow.rate >= rate("1/8"), "{slow}");
+}
+
 #[test]
 fn traffic_that_becomes_far_slower_gets_the_rate_that_its_few_packets_need() {
     let mut link = Link::new(Targets::default());
