@@ -243,7 +243,8 @@ impl Rung {
     pub(super) fn poll(&mut self, now_us: u64, scene: &mut Scene<'_>) -> Option<Request> {
         self.next_look_us?;
         self.rest();
-        let rtt_us = self.rtt_us.filter(|_| self.mode != Requests::Off)?;
+        // Answers are repairs, and take their path.
+        let rtt_us = self.rtt_us.filter(|_| self.mode != Requests::Off)? + self.lag_us;
         let is_apart = scene.newest.0.saturating_sub(self.named_apart) < 2 * NAMED_WITHIN;
         self.look(scene, is_apart && !self.pace.is_silent(now_us, rtt_us));
         let late_us = rtt_us + (rtt_us / 4).max(LATE_MIN_US);
