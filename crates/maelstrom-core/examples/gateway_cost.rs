@@ -130,6 +130,7 @@ impl Pair {
                 is_tunnel: false,
                 paths: Vec::new(),
                 path_use: Default::default(),
+                tunnel: Default::default(),
             }],
         };
         let a = Gateway::new(config(1), [1; 32]).expect("a valid configuration");

@@ -94,6 +94,16 @@ pub struct PeerConfig {
     pub paths: Vec<PathConfig>,
     /// How the paths share the datagrams.
     pub path_use: PathUse,
+    /// How packets are carried in a tunnel.
+    pub tunnel: TunnelConfig,
+}
+
+/// How packets are carried in a tunnel. Each end has its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelConfig {
+    /// Longest time for which a packet that came early is held for those in front of it, in microseconds; 0
+    /// to hand all on as they come.
+    pub resequence_us: u64,
 }
 
 /// Configuration of a gateway.

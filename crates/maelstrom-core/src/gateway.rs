@@ -18,6 +18,7 @@ use crate::key::Token;
 use crate::outbox::{Origin, Outbox};
 use crate::packet::Packet;
 use crate::peer::Peer;
+use crate::peer::order::InOrder;
 use crate::peer_status::PeerStatus;
 use crate::prefixes::PrefixTable;
 use crate::record::Record;
@@ -288,8 +289,8 @@ impl Gateway {
     /// Takes the report that a recovered packet of the [`Outbox`] could not be injected. It then counts as
     /// lost.
     pub fn handle_uninjected(&mut self, origin: Origin, reason: Uninjected) {
-        if let Some(peer) = self.peers.get_mut(origin.peer) {
-            peer.ingress.on_uninjected(origin.seq, reason);
+        if let (Some(peer), Some(seq)) = (self.peers.get_mut(origin.peer), origin.seq) {
+            peer.ingress.on_uninjected(seq, reason);
         }
     }
 
@@ -353,6 +354,7 @@ impl Gateway {
             renewals: peer.renewals,
             moves: peer.moves(),
             paths: peer.paths.status(),
+            resequence: peer.order.as_ref().map(InOrder::state),
             share: peer.sharing.limit(),
             code: peer.egress.code(),
             decision: peer.egress.decision(),
@@ -380,7 +382,8 @@ impl Gateway {
     /// Bytes of memory held for packets and repairs, without the outbox.
     pub fn memory_bytes(&self) -> usize {
         let of = |peer: &Peer| {
-            peer.egress.memory_bytes() + peer.ingress.memory_bytes() + peer.early.memory_bytes()
+            let order = peer.order.as_ref().map_or(0, InOrder::memory_bytes);
+            peer.egress.memory_bytes() + peer.ingress.memory_bytes() + peer.early.memory_bytes() + order
         };
         self.peers.iter().map(of).sum()
     }

@@ -58,6 +58,7 @@ mod quiet;
 pub mod record;
 mod repair_loss;
 pub mod replay;
+mod resequence;
 mod rtt;
 mod same_name;
 mod schedule;
@@ -75,7 +76,9 @@ pub mod wire;
 pub use caps::{Cap, Refusal};
 pub use channel::Trouble;
 pub use class::{CLASS_RATE_MAX, CLASSES_MAX, Class, ClassCounts, Match, Protect};
-pub use config::{Config, ConfigError, IngressConfig, PeerConfig, Requests, Source, Whereabouts};
+pub use config::{
+    Config, ConfigError, IngressConfig, PeerConfig, Requests, Source, TunnelConfig, Whereabouts,
+};
 pub use dscp::{DSCP_MAX, RepairDscp};
 pub use entropy::Entropy;
 pub use fec::MEMORY_MAX as SUMS_BYTES_MAX;
@@ -90,5 +93,6 @@ pub use keys::KeyState;
 pub use outbox::Outbox;
 pub use paths::{Load, PATHS_MAX, PathConfig, PathLoss, PathSet, PathStatus, PathUse, Traffic};
 pub use peer_status::PeerStatus;
+pub use resequence::{RESEQUENCE_BYTES_MAX, ResequenceCounts, ResequenceState};
 pub use schedule::Schedule;
 pub use sender::EgressCounts;

@@ -129,8 +129,8 @@ impl Envelope {
 pub struct Origin {
     /// Number of the peer.
     pub peer: usize,
-    /// Place in the peer's stream.
-    pub(crate) seq: Seq,
+    /// Place in the peer's stream; `None` for a packet beside it.
+    pub(crate) seq: Option<Seq>,
     /// Whether it was lost; else it arrived in a tunnel.
     pub is_recovered: bool,
     /// Number of the datagram, low 32 bits, with the repair that completed its recovery; `None` if a packet
@@ -156,10 +156,9 @@ impl Outbox {
     pub fn new(packet_max: usize, bins: usize, equations: usize) -> Self {
         // One bin may need two datagrams.
         let datagrams = 512 + 4 * bins;
-        let recovered = 64 + 2 * equations;
         Self {
             datagrams: Queue::new(datagrams, datagrams * 1536.max(packet_max)),
-            recovered: Queue::new(recovered, recovered * packet_max),
+            recovered: recovered(packet_max, equations),
         }
     }
 
@@ -167,6 +166,13 @@ impl Outbox {
     pub fn is_nearly_full(&self) -> bool {
         self.datagrams.is_nearly_full() || self.recovered.is_nearly_full()
     }
+}
+
+/// Creates a queue for the packets of up to `packet_max` bytes that one call brings, of which one repair can
+/// recover `equations`.
+pub(crate) fn recovered(packet_max: usize, equations: usize) -> Queue<Origin> {
+    let entries = 64 + 2 * equations;
+    Queue::new(entries, entries * packet_max)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod address;
 mod handover;
 mod hello;
 mod keys;
+pub(crate) mod order;
 pub(crate) mod paths;
 mod renewal;
 mod reports;
@@ -19,12 +20,9 @@ use ipnet::IpNet;
 use crate::channel::{Channel, Trouble};
 use crate::class::Care;
 use crate::config::{Config, IngressConfig, PeerConfig};
-use crate::controller::Plan;
 use crate::counters::Unprotected;
 use crate::egress::Egress;
-use crate::findings::Findings;
 use crate::flow::Traits;
-use crate::forecast::Forecast;
 use crate::greeting::{Answers, Seen};
 use crate::identity::Identity;
 use crate::ingress::{Ingress, IngressCx};
@@ -40,9 +38,9 @@ use crate::sender::Outlet;
 use crate::session::Sealer;
 use crate::share::Share;
 use crate::sharing::Sharing;
-use crate::wire::{LossReport, Report};
 use address::Roaming;
 use handover::Leaving;
+use order::InOrder;
 use renewal::Renewal;
 use reports::ReportKind;
 
@@ -106,6 +104,8 @@ pub(crate) struct Peer {
     pub(crate) early: Early,
     /// Buffer of the early repair in use.
     early_body: Vec<u8>,
+    /// Puts packets in order, if that is wanted.
+    pub(crate) order: Option<InOrder>,
     roaming: Roaming,
     is_up: bool,
     next_hello_us: u64,
@@ -124,21 +124,6 @@ pub(crate) struct Peer {
     pub(crate) sharing: Sharing,
 }
 
-/// The far report before there is one.
-static NOTHING: Report = Report {
-    loss: LossReport::NONE,
-    findings: Findings::NONE,
-    is_recovering: false,
-    silence_ms: None,
-    longest: 0,
-    echo: None,
-    is_extra: false,
-    is_congested: false,
-    is_standing: false,
-    plan: Plan::NONE,
-    forecast: Forecast::NONE,
-};
-
 impl Peer {
     /// Creates peer number `index` of a gateway whose own token is `token`.
     ///
@@ -150,6 +135,7 @@ impl Peer {
         Self {
             egress: Egress::new(gateway, index, outer),
             ingress: Ingress::new(&ingress_config, config.road(), gateway.requests, gateway.on_congestion),
+            order: InOrder::of(&config, &ingress_config),
             ingress_config,
             identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
             networks: PrefixTable::new(config.networks.iter().map(|&network| (network, ()))),
@@ -203,6 +189,7 @@ impl Peer {
         self.index = index;
         self.egress.renumber(index);
         self.config.whereabouts = wanted.whereabouts;
+        self.set_tunnel(wanted.tunnel);
         // The address that the peer itself has shown stays.
         if wanted.address != self.config.address && (wanted.has_address() || !wanted.may_move()) {
             self.set_address(wanted.address);
@@ -227,11 +214,6 @@ impl Peer {
     pub(crate) fn handle_path_mtu(&mut self, now_us: u64, mtu: usize) {
         self.path_mtu.on_hint(now_us, mtu);
         self.egress.set_datagram_max(now_us, self.path_mtu.limit());
-    }
-
-    /// The peer's last report of this session.
-    pub(crate) fn far(&self) -> &Report {
-        self.channel.far().unwrap_or(&NOTHING)
     }
 
     /// Whether the present session, the one before it or the next one has this epoch.
@@ -331,6 +313,7 @@ impl Peer {
         now_us: u64,
         recovered: &'a mut Queue<Origin>,
     ) -> (&'a mut Ingress, IngressCx<'a>) {
+        let is_ordered = self.order.is_some();
         let cx = IngressCx {
             now_us,
             identity: &self.identity,
@@ -339,7 +322,8 @@ impl Peer {
             listen: self.listen,
             peer: self.index,
             repair: None,
-            recovered,
+            is_ordered,
+            recovered: self.order.as_mut().map_or(recovered, |order| &mut order.incoming),
         };
         (&mut self.ingress, cx)
     }
@@ -388,6 +372,7 @@ impl Peer {
         self.path_mtu.restart();
         self.paths.restart();
         self.early.clear();
+        self.order.iter_mut().for_each(InOrder::begin);
         self.egress.set_datagram_max(now_us, self.path_mtu.limit());
         self.sessions += 1;
     }
@@ -398,7 +383,8 @@ impl Peer {
         let report = self.session.as_ref().map(|_| self.report_due_us());
         let share = self.session.as_ref().and_then(|_| self.sharing.next_us());
         let paths = self.paths_due_us();
-        let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report, share, paths];
+        let order = self.order.as_ref().and_then(InOrder::due_us);
+        let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report, share, paths, order];
         others.into_iter().flatten().fold(own, u64::min)
     }
 
@@ -417,6 +403,7 @@ impl Peer {
         self.use_early(now_us, out);
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
         ingress.use_due(&mut cx);
+        self.put_in_order(now_us, out);
         self.ask_paths(now_us, out);
         self.send_requests(now_us, out);
         if now_us >= self.next_tick_us {

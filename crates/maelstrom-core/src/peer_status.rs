@@ -17,6 +17,7 @@ use crate::ingress::IngressCounts;
 use crate::keys::KeyState;
 use crate::paths::PathStatus;
 use crate::record::Record;
+use crate::resequence::ResequenceState;
 use crate::sender::EgressCounts;
 use crate::share::Share;
 use crate::wire::{LossReport, Report};
@@ -59,6 +60,9 @@ pub struct PeerStatus<'a> {
     pub moves: u64,
     /// State of each path to it, the first first; empty if there is one alone.
     pub paths: Vec<PathStatus>,
+    /// Packets from it that are held so that hosts get them in order; `None` if they are handed on as they
+    /// come.
+    pub resequence: Option<ResequenceState>,
     /// Flows toward it that are protected at present.
     pub share: Share,
     /// The code of the repairs to it at present.

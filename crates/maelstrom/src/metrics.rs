@@ -22,7 +22,7 @@ type OfClass = (&'static str, &'static str, fn(&ClassStatus) -> u64);
 /// A family of counts by reason.
 type OfReason = (&'static str, &'static str, fn(&PeerStatus) -> &Counts);
 
-const OF_PEERS: [OfPeer; 18] = [
+const OF_PEERS: [OfPeer; 21] = [
     ("undrop_gateway_peer_up", Kind::Gauge, "Whether the repair channel works in both directions.", |peer| {
         Some(f64::from(u8::from(peer.up)))
     }),
@@ -101,6 +101,24 @@ const OF_PEERS: [OfPeer; 18] = [
         Kind::Counter,
         "Bytes of these datagrams, outer headers included.",
         |peer| peer.egress.tunnel.as_ref().map(|tunnel| tunnel.bytes as f64),
+    ),
+    (
+        "undrop_gateway_held_packets",
+        Kind::Counter,
+        "Packets of a tunnel held for those in front of them.",
+        |peer| peer.ingress.resequence.map(|order| order.held as f64),
+    ),
+    (
+        "undrop_gateway_held_in_vain",
+        Kind::Counter,
+        "Of these, packets handed on because the time was up, or for lack of room.",
+        |peer| peer.ingress.resequence.map(|order| (order.by_time + order.by_room) as f64),
+    ),
+    (
+        "undrop_gateway_disordered_packets",
+        Kind::Counter,
+        "Packets handed on after packets behind them.",
+        |peer| peer.ingress.resequence.map(|order| order.late as f64),
     ),
 ];
 
@@ -314,7 +332,7 @@ mod tests {
     use super::*;
     use crate::status::{
         ClassStatus, DelayRangeStatus, EgressStatus, IngressStatus, LossStatus, PathStatus, ReasonStatus,
-        TunnelStatus,
+        ResequenceStatus, TunnelStatus,
     };
 
     fn peer(name: &str) -> PeerStatus {
@@ -373,6 +391,8 @@ mod tests {
         let tunnel = TunnelStatus { packets: 18, datagrams: 19, bytes: 20, paths, path_use: None };
         status.peers[0].egress.tunnel = Some(tunnel);
         status.not_tunnelled.insert("too_long".to_owned(), 21);
+        let order = ResequenceStatus { held: 22, by_time: 20, by_room: 3, late: 24, ..Default::default() };
+        status.peers[0].ingress.resequence = Some(order);
         status.split = Some(split::tests::status());
         status
     }
@@ -398,6 +418,9 @@ mod tests {
             "undrop_gateway_tunnel_datagrams_total{peer=\"osaka\"} 19\n",
             "undrop_gateway_tunnel_bytes_total{peer=\"osaka\"} 20\n",
             "undrop_gateway_untunnelled_packets_total{reason=\"too_long\"} 21\n",
+            "undrop_gateway_held_packets_total{peer=\"osaka\"} 22\n",
+            "undrop_gateway_held_in_vain_total{peer=\"osaka\"} 23\n",
+            "undrop_gateway_disordered_packets_total{peer=\"osaka\"} 24\n",
             "undrop_gateway_path_alive{peer=\"osaka\",path=\"1\"} 1\n",
             "undrop_gateway_path_lost_total{peer=\"osaka\",path=\"1\",direction=\"out\"} 18\n",
             "undrop_gateway_path_loss_ratio{peer=\"osaka\",path=\"1\",direction=\"in\"} 0.05\n",

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
-use maelstrom_core::{PathConfig, PeerConfig, Whereabouts};
+use maelstrom_core::{PathConfig, PeerConfig, TunnelConfig, Whereabouts};
 use netio::inject::Signs;
 use netio::interface::Interface;
 use netio::tap::{Tap, TapConfig, TapKind};
@@ -198,6 +198,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         is_tunnel: peer.mode == Mode::Tunnel,
         paths: peer.paths.iter().map(further).collect(),
         path_use: peer.path_use,
+        tunnel: TunnelConfig { resequence_us: u64::from(peer.resequence_ms) * 1_000 },
     };
     let core = maelstrom_core::Config {
         listen: config.gateway.listen,
@@ -215,7 +216,8 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         peers: config.peers.iter().map(peer).collect(),
     };
     // Checked again here, where the MTU of the WAN is known.
-    let memory = Memory::of(&core, core.peers.len());
+    let ordered = core.peers.iter().filter(|peer| peer.is_tunnel && peer.tunnel.resequence_us > 0);
+    let memory = Memory::of(&core, core.peers.len()).with_order(ordered.count());
     match memory.excess() {
         Some(excess) => Err(StartError::too_much(&memory, &excess)),
         None => Ok(core),

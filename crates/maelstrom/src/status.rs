@@ -35,7 +35,7 @@ pub use keys::KeyStatus;
 pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};
 pub use requests::RequestStatus;
 pub use split::{FarSiteStatus, SplitStatus};
-pub use tunnel::{PathDirection, TunnelPath, TunnelStatus};
+pub use tunnel::{PathDirection, ResequenceStatus, TunnelPath, TunnelStatus};
 
 /// Schema of the document, with its version: it rises when a field is removed or gets another meaning.
 pub const SCHEMA: &str = "undrop.gateway.status/1";
@@ -315,6 +315,9 @@ pub struct IngressStatus {
     /// Packets requested from the peer.
     #[serde(default)]
     pub requests: RequestStatus,
+    /// Packets of a tunnel that are put in order; null unless `resequence_ms` asks for it.
+    #[serde(default)]
+    pub resequence: Option<ResequenceStatus>,
     /// Whether recovery pauses because packets may have arrived unseen. It continues with a repair of later
     /// packets.
     #[serde(default)]
@@ -382,6 +385,7 @@ impl PeerStatus {
                 undelivered: ingress.undelivered,
                 unused_repairs: counts(ingress.unused.iter()),
                 requests: RequestStatus::of(&ingress.requests),
+                resequence: peer.resequence.map(ResequenceStatus::from),
                 paused: peer.is_paused,
                 paused_flows: peer.doubtful_flows as u64,
                 loss: LossStatus::of(&peer.report),

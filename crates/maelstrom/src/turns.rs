@@ -134,6 +134,7 @@ mod tests {
             is_tunnel: false,
             paths: Vec::new(),
             path_use: Default::default(),
+            tunnel: Default::default(),
         };
         vec![peer(1), peer(2)]
     }

@@ -20,5 +20,7 @@ pub(crate) struct IngressCx<'a> {
     pub(crate) peer: usize,
     /// Number of the datagram with the repair in use, low 32 bits; `None` while there is none.
     pub(crate) repair: Option<u32>,
+    /// Whether packets are put in order before the driver gets them.
+    pub(crate) is_ordered: bool,
     pub(crate) recovered: &'a mut Queue<Origin>,
 }

@@ -5,6 +5,7 @@ use super::{Ingress, IngressCx};
 use crate::arrivals::Placed;
 use crate::counters::Rejected;
 use crate::flow::Traits;
+use crate::identity::Identity;
 use crate::outbox::Origin;
 use crate::packet::Packet;
 use crate::symbol::{SYMBOL_HEADER, Symbol};
@@ -95,17 +96,58 @@ impl Ingress {
             self.counts.foreign_packets += 1;
             return;
         };
-        let traits = Traits::of(&packet, cx.identity);
-        self.path.note_timestamp(&traits);
+        if !cx.is_ordered {
+            self.path.note_timestamp(&Traits::of(&packet, cx.identity));
+        }
         let bytes = packet.as_slice();
         let Some(room) = cx.recovered.reserve(bytes.len()) else {
             self.counts.undelivered += 1;
             return;
         };
         room.copy_from_slice(bytes);
-        let (seq, repair, late_us) = (position.unwrap_or_default(), None, None);
+        let (seq, repair, late_us) = (position, None, None);
         let origin = Origin { peer: cx.peer, seq, is_recovered: false, repair, late_us };
         cx.recovered.commit(origin, bytes.len());
+    }
+
+    /// Notes that a packet is handed to the driver, after it was put in order. A recovered TCP segment gets
+    /// the timestamp of those that were handed on before.
+    pub(crate) fn on_handed_on(&mut self, identity: &Identity, origin: &Origin, packet: &mut [u8]) {
+        let Ok(checked) = Packet::new_checked(packet) else { return };
+        let traits = Traits::of(&checked, identity);
+        if origin.is_recovered {
+            self.counts.raised_timestamps += u64::from(self.path.raise_timestamp(&traits, packet));
+        } else {
+            self.path.note_timestamp(&traits);
+        }
+    }
+
+    /// Whether a packet that was not handed on never will be: its fate is settled, it was withheld, or it is
+    /// left to its sender.
+    pub(crate) fn is_decided(&self, seq: Seq) -> bool {
+        let is_over = seq < self.ledger.oldest_open() || self.arrivals.is_known(seq);
+        is_over || seq <= self.ledger.newest() && self.congestion.would_leave(seq)
+    }
+
+    /// Returns the last of the missing packets from `seq` on that nothing which is still to come can bring
+    /// back but they themselves: the windows of repairs have left them all behind, and a whole window of
+    /// packets after them is known, so that no equation joins them with others. Looks at each place.
+    pub(crate) fn out_of_reach(&self, seq: Seq) -> Option<Seq> {
+        if self.held.due_us().is_some() || self.rung.pending().is_some() {
+            return None;
+        }
+        let newest = self.ledger.newest();
+        let window = self.rung.window(newest);
+        let mut last = seq;
+        for place in (seq.0..=newest.0).map(Seq).take(self.arrivals.places() as usize) {
+            if place.0 - last.0 > window {
+                return Some(last);
+            }
+            if !self.arrivals.is_known(place) {
+                last = place;
+            }
+        }
+        None
     }
 
     /// Counts the packets that a repair has waited for in vain.

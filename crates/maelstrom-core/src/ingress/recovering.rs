@@ -134,7 +134,8 @@ impl Recovering<'_, '_> {
             let expected_us = self.arrivals.expected_us(seq);
             let late_us = expected_us.map(|expected_us| now_us.saturating_sub(expected_us));
             let (len, peer, repair) = (packet.len(), self.cx.peer, self.cx.repair);
-            self.cx.recovered.commit(Origin { peer, seq, is_recovered: true, repair, late_us }, len);
+            let origin = Origin { peer, seq: Some(seq), is_recovered: true, repair, late_us };
+            self.cx.recovered.commit(origin, len);
             self.on_injected(late_us);
         }
         self.arrivals.recover(now_us, seq, name, symbol, treatment);
@@ -155,14 +156,15 @@ impl Recovering<'_, '_> {
             room.copy_from_slice(packet);
             let treatment = treat_congestion(self.congestion, self.counts, seq, room);
             if treatment == Treatment::Injected {
-                let traits = Traits::of(&checked, self.cx.identity);
-                self.counts.raised_timestamps += u64::from(self.path.raise_timestamp(&traits, room));
+                if !self.cx.is_ordered {
+                    let traits = Traits::of(&checked, self.cx.identity);
+                    self.counts.raised_timestamps += u64::from(self.path.raise_timestamp(&traits, room));
+                }
                 let expected_us = self.arrivals.expected_us(seq);
                 let late_us = expected_us.map(|expected_us| now_us.saturating_sub(expected_us));
                 let (peer, repair) = (self.cx.peer, self.cx.repair);
-                self.cx
-                    .recovered
-                    .commit(Origin { peer, seq, is_recovered: true, repair, late_us }, packet.len());
+                let origin = Origin { peer, seq: Some(seq), is_recovered: true, repair, late_us };
+                self.cx.recovered.commit(origin, packet.len());
                 self.on_injected(late_us);
             }
             treatment

@@ -416,6 +416,11 @@ impl Rung {
         }
     }
 
+    /// Number of packets that repairs cover, as far as one has come.
+    pub(super) fn window(&self, newest: Seq) -> u64 {
+        if self.pace.span == 0 { u64::from(WINDOW_MAX) } else { self.pace.window(newest) }
+    }
+
     fn find(&self, seq: Seq) -> Result<usize, usize> {
         self.asked.binary_search_by_key(&seq, |asked| asked.seq)
     }

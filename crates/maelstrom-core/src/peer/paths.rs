@@ -134,15 +134,18 @@ impl Peer {
             if last > newest {
                 self.early.push(now_us + opened.lead_us, last, opened.number, body);
                 self.use_early(now_us, out);
+                self.put_in_order(now_us, out);
                 return Ok(());
             }
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
         cx.repair = Some(opened.number);
-        match opened.kind {
+        let result = match opened.kind {
             BodyKind::Half => ingress.handle_half(&mut cx, body),
             _ => ingress.handle_repair(&mut cx, body),
-        }
+        };
+        self.put_in_order(now_us, out);
+        result
     }
 
     /// Uses the repairs that have waited long enough for packets on a slower path.

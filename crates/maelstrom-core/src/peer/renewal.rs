@@ -18,6 +18,7 @@ use std::mem;
 use std::net::SocketAddr;
 
 use super::handover::Leaving;
+use super::order::InOrder;
 use super::{GIVE_UP_US, HELLO_US, PAST_MAX, Peer, Session};
 use crate::counters::Rejected;
 use crate::key::{PeerKey, Token};
@@ -211,6 +212,7 @@ impl Peer {
         self.egress.empty_bins();
         self.paths.on_stall(now_us);
         self.early.clear();
+        self.order.iter_mut().for_each(InOrder::restart);
         if self.config.is_tunnel && stalled_us < GIVE_UP_US {
             // The positions of its packets show which ones arrived.
             return self.on_own_silence(now_us);

@@ -1,15 +1,33 @@
 //! Reports to the peer, and the peer's reports.
 
 use super::{CALL_US, Peer};
+use crate::controller::Plan;
 use crate::counters::{Rejected, Unsent};
+use crate::findings::Findings;
+use crate::forecast::Forecast;
 use crate::outbox::{Envelope, Outbox};
 use crate::paths::Load;
-use crate::wire::{Report, SEALED_HEADER, TAG};
+use crate::wire::{LossReport, Report, SEALED_HEADER, TAG};
 
 /// Interval between reports to a live peer, which also serve as signs of life.
 const REPORT_US: u64 = 250_000;
 /// Silence, as the peer reports it, up to which it hears us at present.
 const HEARD_MS: u32 = 600;
+
+/// The far report before there is one.
+static NOTHING: Report = Report {
+    loss: LossReport::NONE,
+    findings: Findings::NONE,
+    is_recovering: false,
+    silence_ms: None,
+    longest: 0,
+    echo: None,
+    is_extra: false,
+    is_congested: false,
+    is_standing: false,
+    plan: Plan::NONE,
+    forecast: Forecast::NONE,
+};
 
 /// Occasion of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +41,11 @@ pub(super) enum ReportKind {
 }
 
 impl Peer {
+    /// The peer's last report of this session.
+    pub(crate) fn far(&self) -> &Report {
+        self.channel.far().unwrap_or(&NOTHING)
+    }
+
     /// Takes the peer's report.
     ///
     /// # Errors

@@ -65,6 +65,7 @@ impl Peer {
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
         let result = ingress.handle_packets(&mut cx, body);
         self.use_early(now_us, out);
+        self.put_in_order(now_us, out);
         result
     }
 }

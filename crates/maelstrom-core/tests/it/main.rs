@@ -21,6 +21,7 @@ mod fragments;
 mod full_link;
 mod fuzz;
 mod handover;
+mod in_order;
 mod keys;
 mod late;
 mod lies;

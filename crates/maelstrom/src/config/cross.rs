@@ -11,7 +11,7 @@ use super::caps;
 use super::draft::{Draft, PeerDraft};
 use super::keys::CodeKeys;
 use super::types::{PeerAddress, SchemeChoice};
-use super::{memory, paths, split};
+use super::{memory, paths, split, tunnel};
 
 /// Runs all cross checks. Values that could not be read take no part in them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
@@ -29,6 +29,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     memory::check(draft, findings);
     split::check(draft, findings);
     paths::check(draft, findings);
+    tunnel::check(draft, findings);
 }
 
 fn interfaces_differ(draft: &Draft, findings: &mut Findings) {

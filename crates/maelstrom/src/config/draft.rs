@@ -119,6 +119,7 @@ pub(super) struct PeerDraft {
     pub(super) route: Option<Setting<bool>>,
     pub(super) paths: Option<Setting<Option<Vec<Setting<PeerPath>>>>>,
     pub(super) path_use: Option<Setting<PathUse>>,
+    pub(super) resequence_ms: Option<Setting<u16>>,
 }
 
 /// The invariant of a draft without errors.
@@ -160,6 +161,7 @@ impl PeerDraft {
             route: self.route.expect(GAP).value,
             paths: self.paths.expect(GAP).value.into_iter().flatten().map(|path| path.value).collect(),
             path_use: self.path_use.expect(GAP).value,
+            resequence_ms: self.resequence_ms.expect(GAP).value,
         }
     }
 }

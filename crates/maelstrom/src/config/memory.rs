@@ -1,6 +1,7 @@
 //! The memory that a configuration needs. The gateway allocates the windows of packets for each peer when it
 //! starts, whether they are used or not.
 
+use diagnostics::settings::Setting;
 use diagnostics::{Diagnostic, Findings};
 use maelstrom_core::Schedule;
 
@@ -30,6 +31,8 @@ const RECIPE: u64 = 1024;
 const SUM: u64 = 64;
 /// Overhead of each packet in an unfinished sum, in bytes.
 const TERM: u64 = 16;
+/// Memory for packets of a tunnel that are held for the sake of order, with their places, in bytes.
+const HELD: u64 = maelstrom_core::RESEQUENCE_BYTES_MAX as u64 + (2 << 20);
 /// Smallest window in packets.
 const WINDOW_MIN: u64 = 4096;
 
@@ -42,6 +45,8 @@ pub(crate) struct Memory {
     peer_bytes: u64,
     /// Part of `peer_bytes`: the sums of one peer's egress.
     sum_bytes: u64,
+    /// Memory for packets that are held, for all peers.
+    held_bytes: u64,
     schedule: Schedule,
 }
 
@@ -69,12 +74,17 @@ impl Memory {
             + cache / 1024 * SLOT
             + sum_bytes;
         let schedule = core.schedule.clone();
-        Self { peers: peers as u64, window, packet_bytes, peer_bytes, sum_bytes, schedule }
+        Self { peers: peers as u64, window, packet_bytes, peer_bytes, sum_bytes, held_bytes: 0, schedule }
+    }
+
+    /// The same with `peers` peers whose packets are put in order.
+    pub(crate) fn with_order(self, peers: usize) -> Self {
+        Self { held_bytes: peers as u64 * HELD, ..self }
     }
 
     /// The whole memory in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.peers * self.peer_bytes
+        self.peers * self.peer_bytes + self.held_bytes
     }
 
     /// The first limit that is exceeded.
@@ -121,6 +131,9 @@ impl Memory {
         }
         if self.packet_bytes > u64::from(WAN_MTU_ASSUMED) {
             remedies.push("if no packet on the path is that large, set a smaller `wan_mtu`");
+        }
+        if self.held_bytes > self.bytes() / 4 {
+            remedies.push("leave `resequence_ms` out for some of the peers");
         }
         if self.peers > 1 {
             remedies.push("run several gateways, each for some of the peers");
@@ -179,7 +192,9 @@ fn of_draft(draft: &Draft, wan_mtu: Option<u32>) -> Option<Memory> {
         local_networks: Vec::new(),
         peers: Vec::new(),
     };
-    Some(Memory::of(&core, draft.peers.len()))
+    let is_ordered = |held: &Setting<u16>| held.value > 0;
+    let ordered = draft.peers.iter().filter(|peer| peer.resequence_ms.as_ref().is_some_and(is_ordered));
+    Some(Memory::of(&core, draft.peers.len()).with_order(ordered.count()))
 }
 
 /// The size in MiB, rounded up.
@@ -208,6 +223,7 @@ mod tests {
             is_tunnel: false,
             paths: Vec::new(),
             path_use: Default::default(),
+            tunnel: Default::default(),
         };
         Config {
             listen: "10.81.9.1:4700".parse().unwrap(),
@@ -253,6 +269,20 @@ mod tests {
             let ratio = estimate / allocated;
             assert!((0.9..1.25).contains(&ratio), "{case}: {allocated} x {ratio}");
         }
+    }
+
+    #[test]
+    fn packets_that_are_held_count() {
+        let mut config = config(Schedule::Auto, false, 1500);
+        config.peers[0].is_tunnel = true;
+        config.peers[0].tunnel.resequence_us = 20_000;
+        let estimate = Memory::of(&config, 1).with_order(1);
+        // Buffers are allocated as packets are held.
+        let allocated = Gateway::new(config.clone(), [1; 32]).unwrap().memory_bytes() as u64
+            + maelstrom_core::RESEQUENCE_BYTES_MAX as u64;
+        let ratio = estimate.bytes() as f64 / allocated as f64;
+        assert!((0.9..1.25).contains(&ratio), "{allocated} x {ratio}");
+        assert!(Memory::of(&config, 1).with_order(9).remedies()[0].contains("resequence_ms"));
     }
 
     #[test]

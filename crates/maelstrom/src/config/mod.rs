@@ -7,7 +7,7 @@
 //!    `values.rs`, into a draft (`draft.rs`), in which each value keeps its place;
 //! 3. `cross.rs` compares the values with each other (overlapping networks, address families, shared keys),
 //!    `caps.rs` finds caps that leave packets without repairs, `memory.rs` adds up the memory that they need,
-//!    and `split.rs` and `paths.rs` check their settings against the others;
+//!    and `split.rs`, `paths.rs` and `tunnel.rs` check their settings against the others;
 //! 4. [`Reading::config`] turns a draft without errors into a [`GatewayConfig`], which the driver runs;
 //! 5. [`Reading::check_machine`] compares the draft with the live machine (`machine`). It only looks: it
 //!    sends nothing and changes nothing.
@@ -30,6 +30,7 @@ mod paths;
 mod peer_keys;
 mod reader;
 mod split;
+mod tunnel;
 mod types;
 mod values;
 

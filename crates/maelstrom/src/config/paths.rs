@@ -8,7 +8,7 @@ use maelstrom_core::PathUse;
 
 use super::draft::{Draft, PeerDraft};
 use super::types::{ANY, Mode, PeerPath};
-use super::values;
+use super::{tunnel, values};
 
 /// Maximum number of further paths to a peer.
 pub(super) const FURTHER_MAX: usize = maelstrom_core::PATHS_MAX - 1;
@@ -117,9 +117,7 @@ fn belong_to_a_tunnel(draft: &Draft, peer: &PeerDraft, paths: &[Setting<PeerPath
                 .help("leave it out, or state further `paths`"),
         );
     }
-    let of_gateway = draft.gateway.mode.as_ref().map(|mode| mode.value);
-    let mode = peer.mode.as_ref().and_then(|mode| mode.value).or(of_gateway);
-    if let Some(path) = paths.first().filter(|_| mode == Some(Mode::Passive)) {
+    if let Some(path) = paths.first().filter(|_| tunnel::mode(draft, peer) == Some(Mode::Passive)) {
         findings.add(
             Diagnostic::error("foreign-setting", "a peer in passive mode has several paths")
                 .at(path.span.clone())

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use diagnostics::settings::{Boolean, Choice, Fallback, List, Optional, Placed, Setting, Text};
+use diagnostics::settings::{Boolean, Choice, Fallback, Integer, List, Optional, Placed, Setting, Text};
 use ipnet::IpNet;
 use maelstrom_core::PathUse;
 
 use super::keys::{MODES, networks};
 use super::paths::{FURTHER_MAX, PathTable, USES};
+use super::tunnel::RESEQUENCE_MS_MAX;
 use super::types::{Mode, PathChoice, PeerAddress, PeerPath};
 use super::values::{self, PEER_NAME_CHARS_MAX};
 
@@ -114,6 +115,14 @@ diagnostics::settings! {
             form: Choice(&USES),
             default: Fallback::Toml("\"failover\""),
             example: "use = \"failover\"",
+        }
+        /// Longest time for which a packet that came early is held for those in front of it, in milliseconds,
+        /// in tunnel mode. Hosts then get packets in the order in which they were sent, also those that were
+        /// recovered. With 0 each is handed on as it comes. Set it for hosts that take reordering for loss.
+        resequence_ms: u16 {
+            form: Integer::new(0, RESEQUENCE_MS_MAX),
+            default: Fallback::Toml("0"),
+            example: "resequence_ms = 40",
         }
     }
 }

@@ -93,8 +93,21 @@ impl KeyFiles<'_> {
             self.key_of(title, "next_key_file", file)
         });
         let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
-        let PeerKeysDraft { name, address, carrier, path, mode, route, paths, r#use: path_use, .. } = peer;
-        PeerDraft { name, address, networks, key, next_key, carrier, path, mode, route, paths, path_use }
+        let PeerKeysDraft { name, address, carrier, path, mode, route, .. } = peer;
+        PeerDraft {
+            name,
+            address,
+            networks,
+            key,
+            next_key,
+            carrier,
+            path,
+            mode,
+            route,
+            paths: peer.paths,
+            path_use: peer.r#use,
+            resequence_ms: peer.resequence_ms,
+        }
     }
 
     /// The key in the file that the setting `name` names.

@@ -251,6 +251,8 @@ pub struct Peer {
     pub paths: Vec<PeerPath>,
     /// How the paths share the datagrams.
     pub path_use: PathUse,
+    /// Longest time for which a packet that came early is held for those in front of it, in milliseconds.
+    pub resequence_ms: u16,
 }
 
 impl Peer {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use maelstrom_core::PathLoss;
+use maelstrom_core::{PathLoss, ResequenceCounts, ResequenceState};
 use serde::{Deserialize, Serialize};
 
 /// Packets that travel to a peer inside datagrams.
@@ -20,6 +20,33 @@ pub struct TunnelStatus {
     /// The paths in the order of the file, the first first; empty if there is one path.
     #[serde(default)]
     pub paths: Vec<TunnelPath>,
+}
+
+/// Packets of a tunnel that are held so that hosts get them in the order in which they were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResequenceStatus {
+    /// Longest wait for packets in front of one that came, in milliseconds.
+    pub limit_ms: u64,
+    /// Packets that are held at present.
+    pub waiting: u64,
+    /// Packets that were held.
+    pub held: u64,
+    /// Of these, packets handed on because the time was up.
+    pub by_time: u64,
+    /// Of these, packets handed on because there was no room for more.
+    pub by_room: u64,
+    /// Packets handed on after packets behind them.
+    pub late: u64,
+    /// Packets dropped, because there was no room, or because this gateway stood still.
+    pub dropped: u64,
+}
+
+impl From<ResequenceState> for ResequenceStatus {
+    fn from(state: ResequenceState) -> Self {
+        let ResequenceCounts { held, by_time, by_room, late, dropped } = state.counts;
+        let (limit_ms, waiting) = (state.limit_us / 1_000, state.waiting as u64);
+        Self { limit_ms, waiting, held, by_time, by_room, late, dropped }
+    }
 }
 
 /// One of several paths to a peer, in the present session.

@@ -103,6 +103,34 @@ fn packets_of_both_families_and_of_tcp_cross_a_lossy_path_in_a_tunnel() {
     pair.stop().unwrap();
 }
 
+/// Whether packets arrived in the order in which they were sent.
+fn is_in_order(report: &UdpReport) -> bool {
+    let arrived = report.sent_us.iter().zip(&report.latencies_us).filter_map(|(us, late)| Some(us + (*late)?));
+    arrived.is_sorted()
+}
+
+#[test]
+fn packets_come_in_order_where_the_file_asks_for_it() {
+    if !privilege::available_or_skip("packets_come_in_order_where_the_file_asks_for_it") {
+        return;
+    }
+    let sites = apart(0.03);
+    let mut pair = start(&sites);
+    let report = stream(&sites, 1_000.0, 1_000);
+    assert!(report.missing() == 0 && !is_in_order(&report), "recovered packets come late");
+    assert_eq!(peer(&pair, 1).ingress.resequence, None);
+    reload(&mut pair, 1, |text| text.replace("key_file =", "resequence_ms = 500\nkey_file ="));
+    let report = stream(&sites, 1_000.0, 1_000);
+    let order = peer(&pair, 1).ingress.resequence.expect("the file asks for it");
+    assert_eq!((report.missing(), report.duplicates, report.altered), (0, 0, 0), "{}", pair.logs());
+    assert!(is_in_order(&report) && order.held > 20, "{order:?}");
+    // TCP takes what was held, and segments that were recovered in front of it.
+    let transfer = TcpTransfer { duration: Duration::from_secs(2), ..TcpTransfer::default() };
+    let report = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
+    assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
+    pair.stop().unwrap();
+}
+
 /// Translates all datagrams of a gateway, as a NAT in front of it does.
 const NAT: &str = "add table ip nat; \
     add chain ip nat post { type nat hook postrouting priority srcnat; policy accept; }; \

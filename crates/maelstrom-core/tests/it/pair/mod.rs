@@ -48,6 +48,7 @@ pub fn config(side: usize) -> Config {
             is_tunnel: false,
             paths: Vec::new(),
             path_use: Default::default(),
+            tunnel: Default::default(),
         }],
     }
 }

@@ -42,6 +42,7 @@ pub(super) fn hub(spokes: usize) -> Config {
         is_tunnel: false,
         paths: Vec::new(),
         path_use: Default::default(),
+        tunnel: Default::default(),
     };
     Config { listen: hub_at(), peers: (1..=spokes).map(peer).collect(), ..trusting(A) }
 }

@@ -53,6 +53,18 @@ fn paths_need_a_tunnel_and_a_use_needs_paths() {
 }
 
 #[test]
+fn packets_are_put_in_order_in_a_tunnel_alone() {
+    let held = format!("{GOOD}resequence_ms = 40\n");
+    let (_, report) = examined(&held);
+    let [finding] = report.diagnostics() else { panic!("{report}") };
+    assert_eq!((finding.code, report.errors()), ("foreign-setting", 0));
+    for tunnel in [format!("{held}mode = \"tunnel\"\n"), held.replace("\"passive\"", "\"tunnel\"")] {
+        assert!(examined(&tunnel).1.diagnostics().is_empty());
+        assert_eq!(configuration(&tunnel).peers[0].resequence_ms, 40);
+    }
+}
+
+#[test]
 fn each_path_has_ends_of_its_own() {
     let local = "local = \"10.82.9.1:4701\"\n";
     for (from, to, code) in [

@@ -1,8 +1,29 @@
-//! Several paths to a peer in the table of the status.
+//! A tunnel in the table of the status: several paths to a peer, and packets that are put in order.
 
-use maelstrom::status::{PathDirection, TunnelPath, TunnelStatus};
+use maelstrom::status::{PathDirection, ResequenceStatus, TunnelPath, TunnelStatus};
 
-use super::table::row;
+use super::table::{number, row};
+
+/// Appends what was held, if anything was.
+pub(super) fn order(text: &mut String, order: &ResequenceStatus) {
+    let ResequenceStatus { limit_ms, waiting, held, by_time, by_room, late, dropped } = *order;
+    if held + late + dropped == 0 {
+        return;
+    }
+    let mut shown = format!("{} packets held for up to {limit_ms} ms", number(held));
+    for (count, what) in [
+        (waiting, "now"),
+        (by_time, "until the time was up"),
+        (by_room, "until there was no room"),
+        (late, "after later ones"),
+        (dropped, "dropped"),
+    ] {
+        if count > 0 {
+            shown += &format!(", {} {what}", number(count));
+        }
+    }
+    row(text, "order", &shown);
+}
 
 /// Appends a line for each path, if there are several.
 pub(super) fn rows(text: &mut String, tunnel: &TunnelStatus) {
@@ -34,6 +55,18 @@ fn way(way: &PathDirection) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_that_were_held_are_one_line() {
+        let mut text = String::new();
+        order(&mut text, &ResequenceStatus { limit_ms: 40, ..ResequenceStatus::default() });
+        let counts = ResequenceStatus { limit_ms: 40, held: 120, by_time: 2, late: 1, ..Default::default() };
+        order(&mut text, &counts);
+        assert_eq!(
+            text,
+            "  order             120 packets held for up to 40 ms, 2 until the time was up, 1 after later ones\n"
+        );
+    }
 
     #[test]
     fn a_path_is_one_line() {

@@ -107,6 +107,7 @@ fn peer_block(text: &mut String, peer: &PeerStatus) {
         }
     }
     requests(text, peer);
+    ingress.resequence.iter().for_each(|order| paths::order(text, order));
     reasons::<Unsent>(text, "repairs not sent", &egress.unsent);
     reasons::<Refused>(text, "refused by caps", &egress.refused_by_caps);
     reasons::<Unused>(text, "repairs unused", &ingress.unused_repairs);

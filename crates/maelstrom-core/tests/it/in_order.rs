@@ -1,0 +1,150 @@
+//! Packets of a tunnel that are held so that hosts get them in the order in which they were sent.
+
+use crate::pair::{A, B, Pair, coin, payload, tunnel, two_paths, udp};
+use maelstrom_core::{
+    Config, PathUse, PeerConfig, Requests, ResequenceCounts, ResequenceState, Schedule, TunnelConfig,
+};
+
+const MS: u64 = 1_000;
+
+/// The same gateway with packets held for up to `ms`.
+fn held(config: Config, ms: u64) -> Config {
+    let tunnel = TunnelConfig { resequence_us: ms * MS };
+    let peer = PeerConfig { tunnel, ..config.peers[0].clone() };
+    Config { peers: vec![peer], ..config }
+}
+
+fn up(ms: u64) -> Pair {
+    Pair::up([A, B].map(|side| held(tunnel(side), ms)))
+}
+
+fn packet(n: u32) -> Vec<u8> {
+    udp(A, n as u16, &payload(n))
+}
+
+/// Sends packets from A one by one, a millisecond apart.
+fn send(pair: &mut Pair, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
+    let packets: Vec<_> = numbers.map(packet).collect();
+    for packet in &packets {
+        pair.send_by_tunnel(A, std::slice::from_ref(packet));
+        pair.advance(MS);
+    }
+    packets
+}
+
+fn state(pair: &Pair) -> ResequenceState {
+    pair.status(B, |peer| peer.resequence).expect("packets are held")
+}
+
+fn counts(pair: &Pair) -> ResequenceCounts {
+    state(pair).counts
+}
+
+#[test]
+fn losses_are_repaired_in_order_while_there_is_time_for_it() {
+    for (ms, is_in_order) in [(200, true), (0, false)] {
+        let mut pair = up(ms);
+        pair.lose_datagram = Box::new(coin(3, 0.01));
+        let sent = send(&mut pair, 0..4_000);
+        pair.lose_datagram = Box::new(|| false);
+        pair.advance(2_000 * MS);
+        assert!(pair.status(B, |peer| peer.ingress.recovered_packets) > 25);
+        assert_eq!(pair.recovered[B] == sent, is_in_order, "{ms} ms");
+        let mut arrived = pair.recovered[B].clone();
+        let mut expected = sent;
+        arrived.sort();
+        expected.sort();
+        assert!(arrived == expected, "all of them, and none twice");
+    }
+}
+
+#[test]
+fn datagrams_that_overtake_each_other_deliver_in_order() {
+    let mut pair = up(20);
+    let mut late = coin(5, 0.2);
+    pair.extra_us = Box::new(move |_, _| if late() { 7 * MS } else { 0 });
+    let sent = send(&mut pair, 0..3_000);
+    pair.advance(2_000 * MS);
+    assert!(pair.recovered[B] == sent);
+    let ResequenceCounts { held, by_room, late, dropped, .. } = counts(&pair);
+    assert!(held > 1_000, "{held}");
+    assert_eq!((by_room, late, dropped, state(&pair).waiting), (0, 0, 0, 0));
+}
+
+#[test]
+fn packets_on_a_faster_path_wait_for_those_on_a_slower_one() {
+    for (ms, is_in_order) in [(40, true), (0, false)] {
+        let mut pair = Pair::new([A, B].map(|side| held(two_paths(side, PathUse::Failover), ms)));
+        pair.path_us = [5 * MS, 25 * MS];
+        pair.lose_on = Box::new(|path, _| path == 0);
+        pair.run_until_up();
+        pair.advance(500 * MS);
+        let mut sent = send(&mut pair, 0..500);
+        pair.lose_on = Box::new(|_, _| false);
+        sent.extend(send(&mut pair, 500..2_500));
+        pair.advance(500 * MS);
+        assert!(pair.status(A, |peer| peer.paths[0].sent.packets) > 500);
+        assert_eq!(pair.recovered[B] == sent, is_in_order, "{ms} ms");
+    }
+}
+
+#[test]
+fn a_packet_that_stays_lost_delays_those_behind_it_by_the_limit() {
+    let off = |side| {
+        let schedule = Schedule::Sliding { rate: "1/64".parse().unwrap(), window: 64, density: 15 };
+        held(Config { schedule, requests: Requests::Off, ..tunnel(side) }, 30)
+    };
+    let mut pair = Pair::up([A, B].map(off));
+    send(&mut pair, 0..1_000);
+    assert_eq!(pair.recovered[B].len(), 1_000);
+    // More than the next repairs can bring back.
+    pair.lose_datagram = Box::new(|| true);
+    send(&mut pair, 1_000..1_020);
+    pair.lose_datagram = Box::new(|| false);
+    pair.send_by_tunnel(A, &[packet(1_020)]);
+    pair.advance(29 * MS);
+    assert_eq!((pair.recovered[B].len(), state(&pair).waiting), (1_000, 1));
+    pair.advance(MS);
+    assert_eq!((pair.recovered[B].len(), state(&pair).waiting), (1_001, 0));
+    assert_eq!(counts(&pair).by_time, 1);
+    // Those behind it do not wait.
+    pair.send_by_tunnel(A, &[packet(1_021)]);
+    assert_eq!(pair.recovered[B].len(), 1_002);
+}
+
+#[test]
+fn nobody_waits_for_a_packet_that_the_window_has_left() {
+    let fast = |side| {
+        let schedule = Schedule::Sliding { rate: "1/16".parse().unwrap(), window: 32, density: 15 };
+        held(Config { schedule, requests: Requests::Off, ..tunnel(side) }, 400)
+    };
+    let mut pair = Pair::up([A, B].map(fast));
+    send(&mut pair, 0..1_000);
+    let mut lost = 0..20;
+    pair.lose_datagram = Box::new(move || lost.next().is_some());
+    send(&mut pair, 1_000..1_200);
+    pair.lose_datagram = Box::new(|| false);
+    // 200 packets in 200 ms: the window is past the gap long before its time is up.
+    assert!(pair.recovered[B].last() == Some(&packet(1_199)), "{:?}", state(&pair));
+    assert_eq!(counts(&pair).by_time, 0);
+}
+
+#[test]
+fn the_limit_changes_with_a_reload_and_nothing_is_lost_by_it() {
+    let mut pair = up(100);
+    let mut late = coin(7, 0.3);
+    pair.extra_us = Box::new(move |_, _| if late() { 15 * MS } else { 0 });
+    let mut sent = send(&mut pair, 0..500);
+    for (ms, range) in [(0, 500..1_000), (50, 1_000..1_500)] {
+        pair.gateways[B].reconfigure(held(tunnel(B), ms)).unwrap();
+        sent.extend(send(&mut pair, range));
+        assert_eq!(state(&pair).limit_us, ms * MS);
+    }
+    pair.advance(1_000 * MS);
+    let mut arrived = pair.recovered[B].clone();
+    assert!(arrived != sent, "without a limit they came as they were");
+    arrived.sort();
+    sent.sort();
+    assert!(arrived == sent && counts(&pair).dropped == 0);
+    assert_eq!(pair.status(B, |peer| peer.sessions), 1);
+}
