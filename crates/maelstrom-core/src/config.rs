@@ -11,6 +11,7 @@ use crate::class::{CLASSES_MAX, Class};
 use crate::congestion::OnCongestion;
 use crate::controller::Targets;
 use crate::dscp::{DSCP_MAX, RepairDscp};
+use crate::ecn::Ecn;
 use crate::ingress::Road;
 use crate::key::PeerKey;
 use crate::paths::{PATHS_MAX, PathConfig, PathUse};
@@ -55,6 +56,15 @@ pub struct Source {
     pub door: usize,
     /// The sender's address.
     pub address: SocketAddr,
+}
+
+/// Source of a datagram, and the mark with which it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inbound {
+    /// The source.
+    pub source: Source,
+    /// ECN field of its IP header.
+    pub ecn: Ecn,
 }
 
 /// Source of the address of a peer.

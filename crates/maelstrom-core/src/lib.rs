@@ -28,6 +28,7 @@ pub mod counters;
 pub mod deadlines;
 mod doubt;
 mod dscp;
+mod ecn;
 mod egress;
 mod entropy;
 mod expected;
@@ -77,9 +78,10 @@ pub use caps::{Cap, Refusal};
 pub use channel::Trouble;
 pub use class::{CLASS_RATE_MAX, CLASSES_MAX, Class, ClassCounts, Match, Protect};
 pub use config::{
-    Config, ConfigError, IngressConfig, PeerConfig, Requests, Source, TunnelConfig, Whereabouts,
+    Config, ConfigError, Inbound, IngressConfig, PeerConfig, Requests, Source, TunnelConfig, Whereabouts,
 };
 pub use dscp::{DSCP_MAX, RepairDscp};
+pub use ecn::{Ecn, EcnCounts};
 pub use entropy::Entropy;
 pub use fec::MEMORY_MAX as SUMS_BYTES_MAX;
 pub use fec::{Code, RATE_MAX, RateError, RepairRate, Scheme};

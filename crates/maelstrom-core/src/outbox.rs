@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::config::Source;
+use crate::ecn::Ecn;
 use crate::paths::PathSet;
 use foundation::Seq;
 
@@ -92,6 +93,8 @@ pub struct Envelope {
     pub peer: usize,
     /// DSCP of its IP header.
     pub dscp: u8,
+    /// ECN field of its IP header.
+    pub ecn: Ecn,
     /// Address to which it goes, and the socket from which it leaves; `None` for those of its paths.
     pub elsewhere: Option<Source>,
     /// Paths that it takes, unless it goes elsewhere.
@@ -101,7 +104,18 @@ pub struct Envelope {
 impl Envelope {
     /// The envelope of a datagram that carries no repair: best effort.
     pub fn to(peer: usize) -> Self {
-        Self { peer, dscp: 0, elsewhere: None, paths: PathSet::FIRST }
+        Self { peer, dscp: 0, ecn: Ecn::NotEct, elsewhere: None, paths: PathSet::FIRST }
+    }
+
+    /// Type of service, or traffic class, of its IP header.
+    pub fn tos(&self) -> u8 {
+        self.ecn.set(self.dscp << 2)
+    }
+
+    /// The same for a datagram with this type of service.
+    #[must_use]
+    pub(crate) fn marked(self, tos: u8) -> Self {
+        Self { dscp: tos >> 2, ecn: Ecn::of(tos), ..self }
     }
 
     /// The same for a datagram that takes these paths.

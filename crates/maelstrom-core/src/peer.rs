@@ -21,6 +21,7 @@ use crate::channel::{Channel, Trouble};
 use crate::class::Care;
 use crate::config::{Config, IngressConfig, PeerConfig};
 use crate::counters::Unprotected;
+use crate::ecn::Ecn;
 use crate::egress::Egress;
 use crate::flow::Traits;
 use crate::greeting::{Answers, Seen};
@@ -322,6 +323,7 @@ impl Peer {
             listen: self.listen,
             peer: self.index,
             repair: None,
+            ecn: Ecn::NotEct,
             is_ordered,
             recovered: self.order.as_mut().map_or(recovered, |order| &mut order.incoming),
         };

@@ -226,7 +226,8 @@ impl RepairSender {
             return;
         }
         let mut bundle = std::mem::take(&mut self.bundle);
-        let envelope = Envelope { dscp: bundle.tos() >> 2, ..Envelope::to(self.peer) };
+        // RFC 6040 §4.1, normal mode.
+        let envelope = Envelope::to(self.peer).marked(bundle.tos());
         let body = bundle.body();
         if SEALED_HEADER + body.len() + TAG > self.datagram_max {
             self.send_halves(envelope, Load::Packets, body, outlet);

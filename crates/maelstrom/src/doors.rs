@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use maelstrom_core::outbox::{Envelope, Queue};
-use maelstrom_core::{PeerConfig, Source};
+use maelstrom_core::{Ecn, Inbound, PeerConfig, Source};
 use netio::interface::Interface;
 use netio::udp::{self, RepairSocket};
 use tracing::{debug, info, warn};
@@ -98,8 +98,16 @@ impl Door {
 }
 
 /// Creates the inbox for one socket and those of further paths.
-pub(crate) fn inbox(doors: usize) -> Queue<Source> {
+pub(crate) fn inbox(doors: usize) -> Queue<Inbound> {
     Queue::new((1 + doors) * udp::RECEIVED_MAX, (1 + doors) * udp::RECEIVED_BYTES_MAX)
+}
+
+/// Puts a datagram into the inbox; returns whether there was room.
+pub(crate) fn keep(inbox: &mut Queue<Inbound>, source: Source, tos: u8, datagram: &[u8]) -> bool {
+    let Some(room) = inbox.reserve(datagram.len()) else { return false };
+    room.copy_from_slice(datagram);
+    inbox.commit(Inbound { source, ecn: Ecn::of(tos) }, datagram.len());
+    true
 }
 
 /// Sends datagrams by the paths that they take; returns how many the socket of `listen` refused. Others
@@ -112,7 +120,7 @@ pub(crate) fn send(
 ) -> u64 {
     let by = |door: usize| {
         let copies = datagrams.iter().flat_map(move |(envelope, datagram)| {
-            copies(peers, envelope).map(move |(own, to)| (own, to, envelope.dscp << 2, datagram))
+            copies(peers, envelope).map(move |(own, to)| (own, to, envelope.tos(), datagram))
         });
         copies.filter(move |&(own, ..)| own == door).map(|(_, to, tos, datagram)| (to, tos, datagram))
     };
@@ -144,12 +152,10 @@ impl Passive {
         let mut more = false;
         for (index, door) in self.ports.outlets.doors.iter_mut().enumerate() {
             let Some(socket) = &mut door.socket else { continue };
-            let received = socket.recv(|address, datagram| match inbox.reserve(datagram.len()) {
-                Some(room) => {
-                    room.copy_from_slice(datagram);
-                    inbox.commit(Source { door: index + 1, address }, datagram.len());
+            let received = socket.recv_marked(|address, tos, datagram| {
+                if !keep(inbox, Source { door: index + 1, address }, tos, datagram) {
+                    counts.inbox_full += 1;
                 }
-                None => counts.inbox_full += 1,
             });
             match received {
                 Ok(here) => more |= here,

@@ -22,7 +22,7 @@ type OfClass = (&'static str, &'static str, fn(&ClassStatus) -> u64);
 /// A family of counts by reason.
 type OfReason = (&'static str, &'static str, fn(&PeerStatus) -> &Counts);
 
-const OF_PEERS: [OfPeer; 21] = [
+const OF_PEERS: [OfPeer; 23] = [
     ("undrop_gateway_peer_up", Kind::Gauge, "Whether the repair channel works in both directions.", |peer| {
         Some(f64::from(u8::from(peer.up)))
     }),
@@ -119,6 +119,18 @@ const OF_PEERS: [OfPeer; 21] = [
         Kind::Counter,
         "Packets handed on after packets behind them.",
         |peer| peer.ingress.resequence.map(|order| order.late as f64),
+    ),
+    (
+        "undrop_gateway_path_marks",
+        Kind::Counter,
+        "Packets of a tunnel that got the congestion mark of their datagram.",
+        |peer| peer.egress.tunnel.as_ref().map(|_| peer.ingress.congestion.path_marked as f64),
+    ),
+    (
+        "undrop_gateway_path_marks_dropped",
+        Kind::Counter,
+        "Packets of a tunnel dropped because their datagram was marked and they must not be.",
+        |peer| peer.egress.tunnel.as_ref().map(|_| peer.ingress.congestion.path_dropped as f64),
     ),
 ];
 
@@ -393,6 +405,8 @@ mod tests {
         status.not_tunnelled.insert("too_long".to_owned(), 21);
         let order = ResequenceStatus { held: 22, by_time: 20, by_room: 3, late: 24, ..Default::default() };
         status.peers[0].ingress.resequence = Some(order);
+        let congestion = &mut status.peers[0].ingress.congestion;
+        (congestion.path_marked, congestion.path_dropped) = (25, 26);
         status.split = Some(split::tests::status());
         status
     }
@@ -421,6 +435,8 @@ mod tests {
             "undrop_gateway_held_packets_total{peer=\"osaka\"} 22\n",
             "undrop_gateway_held_in_vain_total{peer=\"osaka\"} 23\n",
             "undrop_gateway_disordered_packets_total{peer=\"osaka\"} 24\n",
+            "undrop_gateway_path_marks_total{peer=\"osaka\"} 25\n",
+            "undrop_gateway_path_marks_dropped_total{peer=\"osaka\"} 26\n",
             "undrop_gateway_path_alive{peer=\"osaka\",path=\"1\"} 1\n",
             "undrop_gateway_path_lost_total{peer=\"osaka\",path=\"1\",direction=\"out\"} 18\n",
             "undrop_gateway_path_loss_ratio{peer=\"osaka\",path=\"1\",direction=\"in\"} 0.05\n",

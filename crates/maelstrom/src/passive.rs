@@ -27,8 +27,8 @@ use std::time::Duration;
 use daemon::signals::{Signal, Signals};
 use daemon::supervisor::Supervisor;
 use daemon::watchdog::Watchdog;
-use maelstrom_core::Source;
 use maelstrom_core::outbox::Queue;
+use maelstrom_core::{Inbound, Source};
 use netio::poll::{Interest, Poller, lower_priority, precise_timeouts};
 use netio::tap::Tap;
 use netio::udp::RepairSocket;
@@ -37,7 +37,7 @@ use tracing::{debug, info};
 
 use crate::agreement::Agreement;
 use crate::config::GatewayConfig;
-use crate::doors::Door;
+use crate::doors::{Door, keep};
 use crate::engine::Engine;
 use crate::errands::{Errand, Errands};
 use crate::error::StartError;
@@ -95,7 +95,7 @@ pub struct Passive {
     pub(crate) signals: Signals,
     pub(crate) poller: Poller,
     /// Datagrams of the repair channel that are not decoded yet.
-    pub(crate) inbox: Queue<Source>,
+    pub(crate) inbox: Queue<Inbound>,
     pub(crate) started_us: u64,
     pub(crate) channel: Channel,
     pub(crate) turns: Turns,
@@ -235,12 +235,10 @@ impl Passive {
             return;
         }
         let (inbox, counts) = (&mut self.inbox, &mut self.engine.counts);
-        let received = self.ports.outlets.socket.recv(|from, datagram| match inbox.reserve(datagram.len()) {
-            Some(room) => {
-                room.copy_from_slice(datagram);
-                inbox.commit(Source { door: 0, address: from }, datagram.len());
+        let received = self.ports.outlets.socket.recv_marked(|address, tos, datagram| {
+            if !keep(inbox, Source { door: 0, address }, tos, datagram) {
+                counts.inbox_full += 1;
             }
-            None => counts.inbox_full += 1,
         });
         let more = self.collect_at_doors();
         self.tick.on_input(self.inbox.len());
@@ -332,19 +330,20 @@ impl Passive {
             return;
         }
         let is_behind = self.channel == Channel::More;
-        let senders = self.inbox.iter().map(|(from, _)| from.address.ip());
+        let senders = self.inbox.iter().map(|(from, _)| from.source.address.ip());
         self.turns.begin(&self.engine.gateway.config().peers, is_behind, senders);
         for (from, datagram) in self.inbox.iter_mut() {
             let Engine { gateway, out, now_us, counts, capturing, .. } = &mut self.engine;
-            if !self.turns.admits(&gateway.config().peers, from.address.ip()) {
+            let address = from.source.address;
+            if !self.turns.admits(&gateway.config().peers, address.ip()) {
                 counts.beyond_share += 1;
                 continue;
             }
             let seen = capturing.is_active().then(|| (datagram.to_vec(), *gateway.rejected()));
-            gateway.handle_datagram_by(*now_us, from, datagram, out);
+            gateway.handle_inbound(*now_us, from, datagram, out);
             if let Some((copy, before)) = seen {
                 let peers = &gateway.config().peers[..];
-                capturing.on_received((from.address, peers), &copy, &before, gateway.rejected());
+                capturing.on_received((address, peers), &copy, &before, gateway.rejected());
             }
             if self.pauses.is_active() {
                 // The datagram may have begun a session, which does not know of the pause.

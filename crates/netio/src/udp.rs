@@ -73,6 +73,7 @@ impl RepairSocket {
         }
         options::forbid_fragments(&socket, address.is_ipv4())?;
         options::merge_arrivals(&socket);
+        options::report_tos(&socket, address.is_ipv4())?;
         // any granted size will do
         let _ = options::grow_receive_buffer(&socket, RECEIVE_BUFFER);
         let _ = options::grow_send_buffer(&socket, SEND_BUFFER);
@@ -87,7 +88,9 @@ impl RepairSocket {
     /// The kernel's error, if it is no UDP socket.
     pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
         let socket = UdpSocket::from(socket);
-        socket.local_addr()?;
+        let address = socket.local_addr()?;
+        // The other process may be an older program.
+        options::report_tos(&socket, address.is_ipv4())?;
         let adopted = Self { slots: Slots::new(), outbox: Outbox::new(Sending::new(socket)) };
         adopted.accept_from_all();
         Ok(adopted)
@@ -143,9 +146,19 @@ impl RepairSocket {
     /// # Errors
     /// The kernel's error, except that nothing waits.
     pub fn recv(&mut self, mut handle: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<bool> {
+        self.recv_marked(|from, _, datagram| handle(from, datagram))
+    }
+
+    /// The same with the type of service, or traffic class, of each datagram. The kernel merges no datagrams
+    /// that differ in it (Linux 6.9; before, those of one train may get that of the first).
+    ///
+    /// # Errors
+    /// The kernel's error, except that nothing waits.
+    pub fn recv_marked(&mut self, mut handle: impl FnMut(SocketAddr, u8, &mut [u8])) -> io::Result<bool> {
         self.slots.receive(self.outbox.sending().fd(), |mut arrival| {
             let Some(from) = arrival.from else { return };
-            arrival.datagrams().for_each(|datagram| handle(from, datagram));
+            let tos = arrival.facts.tos.unwrap_or(0);
+            arrival.datagrams().for_each(|datagram| handle(from, tos, datagram));
         })
     }
 }
@@ -271,6 +284,24 @@ mod tests {
             let marks = [0, 184, 184, 184, 4, 0, 0];
             assert_eq!(sender.send_marked(marks.map(|tos| (to, tos, &[7; 300][..]))), 0);
             assert_eq!(marks.map(|_| receive_tos(&receiver)), marks.map(i32::from), "{address}");
+        }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test over real sockets needs an end")]
+    fn datagrams_arrive_with_their_type_of_service_alone_and_in_trains() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (mut sender, receiver) = (bind(address), bind(address));
+            let to = receiver.local_address().unwrap();
+            // A socket that another process has bound reports it too.
+            let mut receiver = RepairSocket::adopt(receiver.as_fd().try_clone_to_owned().unwrap()).unwrap();
+            let marks = [0, 2, 3, 3, 3, 1, 187, 187, 0, 0];
+            assert_eq!(sender.send_marked(marks.map(|tos| (to, tos, &[7; 300][..]))), 0);
+            let (mut got, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(20));
+            while got.len() < marks.len() && Instant::now() < deadline {
+                receiver.recv_marked(|_, tos, _| got.push(tos)).unwrap();
+            }
+            assert_eq!(got, marks, "{address}");
         }
     }
 

@@ -3,8 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::Gateway;
-use crate::config::Source;
+use crate::config::{Inbound, Source};
 use crate::counters::Rejected;
+use crate::ecn::Ecn;
 use crate::outbox::Outbox;
 use crate::peer::Peer;
 use crate::peer::paths::Arrival;
@@ -21,6 +22,11 @@ impl Gateway {
 
     /// Takes a datagram that arrived on any socket of the repair channel, and decrypts it in place.
     pub fn handle_datagram_by(&mut self, now_us: u64, from: Source, datagram: &mut [u8], out: &mut Outbox) {
+        self.handle_inbound(now_us, Inbound { source: from, ecn: Ecn::NotEct }, datagram, out);
+    }
+
+    /// The same for a datagram with a mark of congestion, which counts for the packets of a tunnel in it.
+    pub fn handle_inbound(&mut self, now_us: u64, from: Inbound, datagram: &mut [u8], out: &mut Outbox) {
         let before = out.recovered.len();
         if let Err(reason) = self.receive(now_us, from, datagram, out) {
             self.rejected.add(reason);
@@ -31,13 +37,13 @@ impl Gateway {
     fn receive(
         &mut self,
         now_us: u64,
-        from: Source,
+        from: Inbound,
         datagram: &mut [u8],
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
         let outer = Outer::read(datagram).inspect_err(|&reason| {
             if reason == Rejected::OtherVersion {
-                self.on_other_version(now_us, from, datagram[0] >> 4);
+                self.on_other_version(now_us, from.source, datagram[0] >> 4);
             }
         })?;
         match outer {
@@ -46,7 +52,7 @@ impl Gateway {
                 let index = index.ok_or(Rejected::UnknownEpoch)?;
                 self.receive_sealed(now_us, index, from, &header, datagram, out)
             }
-            Outer::Hello(part) => self.receive_hello(now_us, from, part, datagram, out),
+            Outer::Hello(part) => self.receive_hello(now_us, from.source, part, datagram, out),
         }
     }
 
@@ -66,7 +72,7 @@ impl Gateway {
         &mut self,
         now_us: u64,
         index: usize,
-        from: Source,
+        Inbound { source: from, ecn }: Inbound,
         header: &SealedHeader,
         datagram: &mut [u8],
         out: &mut Outbox,
@@ -80,8 +86,8 @@ impl Gateway {
         let place = if may_move { self.place_of(index, from.address) } else { None };
         let peer = &mut self.peers[index];
         let len = datagram.len();
-        let result =
-            peer.handle_sealed(now_us, &Arrival { path, source: from, place }, header, datagram, out);
+        let arrival = Arrival { path, source: from, place, ecn };
+        let result = peer.handle_sealed(now_us, &arrival, header, datagram, out);
         if result == Err(Rejected::Replayed) && peer.paths.are_several() {
             peer.on_copy(path, len);
             return Ok(());

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::ecn::Ecn;
 use crate::identity::Identity;
 use crate::outbox::{Origin, Queue};
 use crate::prefixes::{LocalNetworks, PrefixTable};
@@ -20,6 +21,8 @@ pub(crate) struct IngressCx<'a> {
     pub(crate) peer: usize,
     /// Number of the datagram with the repair in use, low 32 bits; `None` while there is none.
     pub(crate) repair: Option<u32>,
+    /// Mark of the datagram in use; a repair has none that matters.
+    pub(crate) ecn: Ecn,
     /// Whether packets are put in order before the driver gets them.
     pub(crate) is_ordered: bool,
     pub(crate) recovered: &'a mut Queue<Origin>,

@@ -1,6 +1,7 @@
 //! Counters of an ingress.
 
 use crate::counters::{UninjectedCounts, UnusedCounts};
+use crate::ecn::EcnCounts;
 
 /// Counts of one peer's ingress beside the loss report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub struct IngressCounts {
     /// Recovered packets that were marked as having experienced congestion, because a full queue had dropped
     /// them and their senders understand marks.
     pub marked: u64,
+    /// Marks of congestion that the path put on datagrams with packets of a tunnel.
+    pub ecn: EcnCounts,
     /// Packets requested from the far egress.
     pub requests: RequestCounts,
 }

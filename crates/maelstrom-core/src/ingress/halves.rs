@@ -2,6 +2,7 @@
 
 use super::{Ingress, IngressCx, RECIPE_MAX};
 use crate::counters::{Rejected, Unused};
+use crate::ecn::Ecn;
 use crate::wire::{BodyKind, Half};
 
 /// Maximum number of halves that wait for their other half.
@@ -10,6 +11,7 @@ pub(super) const HALVES: usize = 16;
 pub(super) struct HalfSlot {
     pub(super) serial: Option<u32>,
     pub(super) second: bool,
+    pub(super) ecn: Ecn,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -21,13 +23,14 @@ impl Ingress {
             return Err(Rejected::Malformed);
         }
         let Some(slot) = self.halves.iter_mut().find(|slot| slot.serial == Some(half.serial)) else {
-            self.keep_half(&half);
+            self.keep_half(&half, cx.ecn);
             return Ok(());
         };
         if slot.second == half.second {
             return Err(Rejected::Malformed);
         }
         slot.serial = None;
+        cx.ecn = cx.ecn.join(slot.ecn);
         let mut joined = std::mem::take(&mut self.joined);
         joined.clear();
         let (first, second) =
@@ -42,13 +45,13 @@ impl Ingress {
         result
     }
 
-    fn keep_half(&mut self, half: &Half<'_>) {
+    fn keep_half(&mut self, half: &Half<'_>, ecn: Ecn) {
         let slot = &mut self.halves[self.next_half];
         self.next_half = (self.next_half + 1) % HALVES;
         if slot.serial.replace(half.serial).is_some() {
             self.counts.unused.add(Unused::HalfLost);
         }
-        slot.second = half.second;
+        (slot.second, slot.ecn) = (half.second, ecn);
         slot.bytes.clear();
         slot.bytes.extend_from_slice(half.bytes);
     }

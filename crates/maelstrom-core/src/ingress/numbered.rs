@@ -4,10 +4,11 @@
 use super::{Ingress, IngressCx};
 use crate::arrivals::Placed;
 use crate::counters::Rejected;
+use crate::ecn::Ecn;
 use crate::flow::Traits;
 use crate::identity::Identity;
 use crate::outbox::Origin;
-use crate::packet::Packet;
+use crate::packet::{MutableFields, Packet, restore};
 use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::wire::{PacketsView, RecipeView};
 use foundation::Seq;
@@ -96,6 +97,8 @@ impl Ingress {
             self.counts.foreign_packets += 1;
             return;
         };
+        let fields = packet.mutable_fields();
+        let Some(ecn) = self.counts.ecn.leave_tunnel(Ecn::of(fields.tos), cx.ecn) else { return };
         if !cx.is_ordered {
             self.path.note_timestamp(&Traits::of(&packet, cx.identity));
         }
@@ -105,6 +108,11 @@ impl Ingress {
             return;
         };
         room.copy_from_slice(bytes);
+        let tos = ecn.set(fields.tos);
+        if tos != fields.tos {
+            // The code keeps the packet as it was sent.
+            restore(room, MutableFields { tos, ..fields });
+        }
         let (seq, repair, late_us) = (position, None, None);
         let origin = Origin { peer: cx.peer, seq, is_recovered: false, repair, late_us };
         cx.recovered.commit(origin, bytes.len());

@@ -136,6 +136,11 @@ pub enum EventKind {
         /// Number of repairs since the last such event.
         count: u64,
     },
+    /// Packets of a tunnel were dropped, because something on the path marked their datagrams.
+    MarksDropped {
+        /// Number of packets since the last such event.
+        count: u64,
+    },
     /// The code of repairs to the peer has changed.
     Code {
         /// The code.
@@ -199,6 +204,7 @@ impl EventKind {
             Self::Residual { .. } => "residual_loss",
             Self::NoResidual { .. } => "residual_loss_over",
             Self::Fragmented { .. } => "repairs_fragmented",
+            Self::MarksDropped { .. } => "marks_dropped",
             Self::Code { .. } => "code_changed",
             Self::Rate { .. } => "rate_changed",
             Self::Congestion { .. } => "congestion_changed",
@@ -220,6 +226,7 @@ impl EventKind {
             | Self::Stalled { .. }
             | Self::Residual { .. }
             | Self::Fragmented { .. }
+            | Self::MarksDropped { .. }
             | Self::Path { is_alive: false, .. }
             | Self::Finding { .. }
             | Self::NarrowPath { .. }
@@ -248,6 +255,9 @@ impl EventKind {
             Self::Fragmented { .. } => Some(
                 "none is needed for a few long packets that are not TCP; otherwise set `mtu = \"manage\"`, or lower \
                  the MTU of the sites as `undrop gateway check` proposes",
+            ),
+            Self::MarksDropped { .. } => Some(
+                "let routers on the path mark only packets whose ECN field says that they may be marked (RFC 3168 §5)",
             ),
             Self::Path { is_alive: false, .. } => Some(
                 "check the interface, routes and firewalls of this path at both ends, and the addresses in both files",
@@ -342,11 +352,16 @@ impl fmt::Display for EventKind {
 }
 
 impl EventKind {
-    /// Writes an event about lengths of packets, keys or addresses.
+    /// Writes an event about lengths of packets, marks, keys or addresses.
     fn fmt_others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Keys(state) => write!(f, "keys: {state}"),
             Self::Moved { to } => write!(f, "the peer is at {to}"),
+            Self::MarksDropped { count } => write!(
+                f,
+                "{} from the peer dropped: the path has marked datagrams for congestion that must not be marked",
+                Many(*count, "packet")
+            ),
             Self::NarrowPath { mtu } => {
                 write!(f, "the path carries packets of at most {mtu} bytes, less than `wan_mtu`")
             }
@@ -451,6 +466,11 @@ mod tests {
                 EventKind::Fragmented { count: 3 },
                 "repairs_fragmented",
                 "3 repairs were longer than the path carries and were cut in two",
+            ),
+            (
+                EventKind::MarksDropped { count: 2 },
+                "marks_dropped",
+                "2 packets from the peer dropped: the path has marked datagrams for congestion that must not be marked",
             ),
         ] {
             assert_eq!((kind.id(), kind.to_string().as_str()), (id, text));

@@ -52,6 +52,7 @@ pub(super) struct Watched {
     renewals: Growth,
     sessions: Growth,
     cut: Growth,
+    marks: Growth,
     path: Path,
     code: Codes,
     residual: [Residual; 2],
@@ -73,6 +74,7 @@ impl Watched {
             renewals: Growth::default(),
             sessions: Growth::default(),
             cut: Growth::default(),
+            marks: Growth::default(),
             path: Path::default(),
             code: Codes::default(),
             residual: [Residual::default(); 2],
@@ -128,6 +130,9 @@ impl Watched {
         }
         if let Some(count) = self.cut.on_count(now_us, peer.egress.cut_in_two) {
             note(EventKind::Fragmented { count });
+        }
+        if let Some(count) = self.marks.on_count(now_us, peer.ingress.ecn.dropped) {
+            note(EventKind::MarksDropped { count });
         }
         self.path.observe(now_us, peer, &mut note);
         self.paths.observe(now_us, peer, &mut note);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::Peer;
 use crate::config::Source;
 use crate::counters::{Rejected, Unsent};
+use crate::ecn::Ecn;
 use crate::ingress::IngressCx;
 use crate::outbox::{Envelope, Outbox};
 use crate::paths::Load;
@@ -21,6 +22,7 @@ pub(crate) struct Arrival {
     pub(crate) source: Source,
     /// Its source, if the peer may be there and an address on a path to this socket is not stated.
     pub(crate) place: Option<SocketAddr>,
+    pub(crate) ecn: Ecn,
 }
 
 /// A sealed datagram that was opened.
@@ -31,6 +33,7 @@ pub(super) struct Opened {
     pub(super) number: u32,
     /// Time for which a repair may wait for packets that take a slower path.
     pub(super) lead_us: u64,
+    pub(super) ecn: Ecn,
 }
 
 /// Content of a datagram of a kind.
@@ -139,7 +142,7 @@ impl Peer {
             }
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
-        cx.repair = Some(opened.number);
+        (cx.repair, cx.ecn) = (Some(opened.number), opened.ecn);
         let result = match opened.kind {
             BodyKind::Half => ingress.handle_half(&mut cx, body),
             _ => ingress.handle_repair(&mut cx, body),

@@ -50,12 +50,13 @@ impl Peer {
             return self.on_probe(now_us, arrival, header.sent, body, out);
         }
         if matches!(kind, BodyKind::Packets | BodyKind::Aside) {
-            return self.on_packets(now_us, body, out);
+            return self.on_packets(now_us, arrival.ecn, body, out);
         }
         if self.awaits_stream() {
             self.ingress.on_blind_repair();
             return Ok(());
         }
-        self.on_repair(now_us, Opened { kind, number: header.counter as u32, lead_us }, body, out)
+        let opened = Opened { kind, number: header.counter as u32, lead_us, ecn: arrival.ecn };
+        self.on_repair(now_us, opened, body, out)
     }
 }

@@ -4,6 +4,7 @@ use super::Peer;
 use crate::channel::Trouble;
 use crate::class::Care;
 use crate::counters::{Rejected, Unprotected};
+use crate::ecn::Ecn;
 use crate::outbox::Outbox;
 use crate::packet::Packet;
 use crate::sender::Outlet;
@@ -54,15 +55,22 @@ impl Peer {
         }
     }
 
-    /// Takes authentic packets of the tunnel.
+    /// Takes authentic packets of the tunnel, whose datagram came with the mark `ecn`.
     ///
     /// # Errors
     /// [`Rejected::OtherMode`] if the configuration states that the peer is reached without a tunnel.
-    pub(super) fn on_packets(&mut self, now_us: u64, body: &[u8], out: &mut Outbox) -> Result<(), Rejected> {
+    pub(super) fn on_packets(
+        &mut self,
+        now_us: u64,
+        ecn: Ecn,
+        body: &[u8],
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
         if !self.config.is_tunnel {
             return Err(Rejected::OtherMode);
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
+        cx.ecn = ecn;
         let result = ingress.handle_packets(&mut cx, body);
         self.use_early(now_us, out);
         self.put_in_order(now_us, out);

@@ -27,6 +27,7 @@ mod late;
 mod lies;
 mod lifetime;
 mod lone;
+mod marks;
 mod moves;
 mod noise;
 mod observe;

@@ -22,6 +22,16 @@ pub struct CongestionStatus {
     pub left: u64,
     /// Packets recovered with a mark that tells of congestion.
     pub marked: u64,
+    /// Packets of a tunnel that got the mark which a router put on their datagram.
+    #[serde(default)]
+    pub path_marked: u64,
+    /// Packets of a tunnel dropped because their datagram was marked and their senders do not understand
+    /// marks.
+    #[serde(default)]
+    pub path_dropped: u64,
+    /// Packets of a tunnel whose datagram came with an ECN field that no router should give it.
+    #[serde(default)]
+    pub path_odd: u64,
 }
 
 impl CongestionStatus {
@@ -36,6 +46,9 @@ impl CongestionStatus {
             full_loss_percent: state.queue.map(|queue| queue.above * 100.0),
             left: ingress.left,
             marked: ingress.marked,
+            path_marked: ingress.ecn.marked,
+            path_dropped: ingress.ecn.dropped,
+            path_odd: ingress.ecn.odd,
         }
     }
 }

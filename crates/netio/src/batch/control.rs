@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const WORD: usize = size_of::<usize>();
 /// Length of a `cmsghdr`: its length as a word, level and type.
 const HEADER: usize = WORD + 8;
-/// Space for packet info (20 bytes for IPv6), stride, drop counter and time to live, with some to spare.
+/// Space for packet info (20 bytes for IPv6), stride, drop counter, time to live and type of service, with
+/// some to spare.
 const RECEIVED_LEN: usize = 160;
 
 /// Space for the control messages of one received datagram.
@@ -31,6 +32,8 @@ pub(crate) struct Facts {
     pub(crate) dropped: Option<u32>,
     /// Time to live, or hop limit, with which the datagram arrived.
     pub(crate) ttl: Option<u8>,
+    /// Type of service, or traffic class, with which the datagram arrived.
+    pub(crate) tos: Option<u8>,
 }
 
 impl Facts {
@@ -52,6 +55,11 @@ impl Facts {
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => self.dropped = word(data, 0),
             (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
                 self.ttl = word(data, 0).and_then(|ttl| u8::try_from(ttl).ok());
+            }
+            // one byte for IPv4, a C int for IPv6
+            (libc::IPPROTO_IP, libc::IP_TOS) => self.tos = data.first().copied(),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                self.tos = word(data, 0).and_then(|tos| u8::try_from(tos).ok());
             }
             // in_pktinfo: interface, local address, destination in the header
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
@@ -143,8 +151,9 @@ mod tests {
         bytes.extend(message(libc::IPPROTO_IP, libc::IP_PKTINFO, &info));
         bytes.extend(message(libc::SOL_UDP, libc::UDP_GRO, &1400_i32.to_ne_bytes()));
         bytes.extend(message(libc::IPPROTO_IP, libc::IP_TTL, &31_i32.to_ne_bytes()));
+        bytes.extend(message(libc::IPPROTO_IP, libc::IP_TOS, &[187]));
         let to = Some(("239.1.2.3".parse().unwrap(), 7));
-        let expected = Facts { stride: Some(1400), to, dropped: Some(5), ttl: Some(31) };
+        let expected = Facts { stride: Some(1400), to, dropped: Some(5), ttl: Some(31), tos: Some(187) };
         assert_eq!(Facts::read(&bytes), expected);
 
         let group: Ipv6Addr = "ff05::1:3".parse().unwrap();
@@ -152,6 +161,8 @@ mod tests {
         info.extend(9_u32.to_ne_bytes());
         let facts = Facts::read(&message(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info));
         assert_eq!(facts.to, Some((group.into(), 9)));
+        let class = message(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &187_i32.to_ne_bytes());
+        assert_eq!(Facts::read(&class).tos, Some(187));
     }
 
     #[test]

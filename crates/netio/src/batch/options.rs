@@ -80,6 +80,15 @@ pub(crate) fn hear_all_groups(socket: &Socket, is_v4: bool) -> io::Result<()> {
     }
 }
 
+/// Makes the kernel report the type of service, or traffic class, of each datagram.
+pub(crate) fn report_tos(socket: &impl AsRawFd, is_v4: bool) -> io::Result<()> {
+    if is_v4 {
+        set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, &1)
+    } else {
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)
+    }
+}
+
 /// Makes the kernel report with each datagram how many the queue dropped before it.
 pub(crate) fn report_overflow(socket: &Socket) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &1)

@@ -62,6 +62,42 @@ fn trains_cross_with_offloads_and_without() {
 }
 
 #[test]
+fn merged_datagrams_keep_their_marks() {
+    if !netlab::privilege::namespaces_or_skip("marks of merged UDP datagrams") {
+        return;
+    }
+    let (a, b) = pair();
+    // Single datagrams cross the link, and the kernel merges what arrives.
+    a.run(|| crate::lab::switch_offloads_off("eth0")).unwrap();
+    let merge = || {
+        crate::lab::switch("eth0", crate::lab::MERGING, true)
+            .and_then(|()| crate::lab::wait_before_merging("eth0"))
+    };
+    if let Err(error) = b.run(merge) {
+        eprintln!("SKIPPED: marks of merged UDP datagrams: {error}");
+        return;
+    }
+    for (near, far) in [("10.9.0.1:0", "10.9.0.2:0"), ("[fd09::1]:0", "[fd09::2]:0")] {
+        let (mut a, mut b) = (bind(&a, near), bind(&b, far));
+        let to = b.local_address().unwrap();
+        a.send([(to, &b"first"[..])]);
+        receive(&mut b, 1);
+        let sent: Vec<(u8, Vec<u8>)> =
+            (0..200_u8).map(|n| (if n % 7 == 3 { 3 } else { 2 }, vec![n; 1_200])).collect();
+        assert_eq!(a.send_marked(sent.iter().map(|(tos, datagram)| (to, *tos, &datagram[..]))), 0);
+        let mut poller = Poller::new().unwrap();
+        poller.add(&b, 1, Interest::Readable).unwrap();
+        let mut got = Vec::new();
+        while got.len() < sent.len() {
+            let ready = poller.wait(Some(Duration::from_secs(10))).unwrap().count();
+            assert!(ready > 0, "{} of {} datagrams arrived", got.len(), sent.len());
+            b.recv_marked(|_, tos, datagram| got.push((tos, datagram.to_vec()))).unwrap();
+        }
+        assert!(got == sent, "{near}: {:?}", got.iter().map(|(tos, _)| tos).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn datagrams_beyond_the_mtu_are_refused_and_trains_continue() {
     if !netlab::privilege::namespaces_or_skip("UDP beyond the MTU") {
         return;

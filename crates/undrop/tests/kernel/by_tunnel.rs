@@ -105,7 +105,8 @@ fn packets_of_both_families_and_of_tcp_cross_a_lossy_path_in_a_tunnel() {
 
 /// Whether packets arrived in the order in which they were sent.
 fn is_in_order(report: &UdpReport) -> bool {
-    let arrived = report.sent_us.iter().zip(&report.latencies_us).filter_map(|(us, late)| Some(us + (*late)?));
+    let arrived =
+        report.sent_us.iter().zip(&report.latencies_us).filter_map(|(us, late)| Some(us + (*late)?));
     arrived.is_sorted()
 }
 
@@ -128,6 +129,50 @@ fn packets_come_in_order_where_the_file_asks_for_it() {
     let transfer = TcpTransfer { duration: Duration::from_secs(2), ..TcpTransfer::default() };
     let report = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
+    pair.stop().unwrap();
+}
+
+/// Marks some of the datagrams that arrive: of those that may be marked, and of those that must not.
+const MARKS: &str = "add table ip marks; \
+    add chain ip marks pre { type filter hook prerouting priority mangle; policy accept; }; \
+    add rule ip marks pre udp dport 4700 ip ecn ect0 limit rate 200/second ip ecn set ce; \
+    add rule ip marks pre udp dport 4700 ip ecn not-ect udp length 900-1200 limit rate 20/second ip ecn set ce";
+
+/// Packets that have arrived at a host with a mark of congestion.
+fn marked(host: &Namespace) -> u64 {
+    let text = host.run(|| fs::read_to_string("/proc/thread-self/net/netstat")).unwrap();
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+    let of_ip: Vec<_> = lines.iter().filter(|line| line[0] == "IpExt:").collect();
+    let at = of_ip[0].iter().position(|&name| name == "InCEPkts").expect("the kernel counts marks");
+    of_ip[1][at].parse().unwrap()
+}
+
+#[test]
+fn marks_of_the_path_reach_the_hosts_and_those_that_must_not_be_are_dropped() {
+    if !possible("marks_of_the_path_reach_the_hosts_and_those_that_must_not_be_are_dropped") {
+        return;
+    }
+    let sites = apart(0.0);
+    let pair = start(&sites);
+    let host = &sites.b.hosts[0];
+    for host in [&sites.a.hosts[0], host] {
+        host.sysctl("net.ipv4.tcp_ecn", "1").unwrap();
+    }
+    assert!(sites.b.gateway.run(|| Command::new("nft").arg(MARKS).status()).unwrap().success());
+    let (congestion, duration) = (Some("cubic".to_owned()), Duration::from_secs(2));
+    let transfer = TcpTransfer { congestion, duration, ..TcpTransfer::default() };
+    let report = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
+    assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
+    let seen = peer(&pair, 1).ingress.congestion;
+    assert!(marked(host) > 20 && seen.path_marked >= marked(host), "{} {seen:?}", marked(host));
+    let before = peer(&pair, 1).ingress;
+    // Datagrams of UDP, which does not understand marks.
+    let report = stream(&sites, 200.0, 1_000);
+    let status = peer(&pair, 1);
+    let seen = status.ingress.congestion.path_dropped - before.congestion.path_dropped;
+    assert_eq!((report.missing() as u64, report.duplicates, report.altered), (seen, 0, 0), "{status:?}");
+    assert!(seen > 20 && status.ingress.injected_packets == before.injected_packets, "{status:?}");
+    wait_for_log(&pair, "datagrams for congestion that must not be marked");
     pair.stop().unwrap();
 }
 

@@ -12,7 +12,8 @@ use maelstrom_core::outbox::Envelope;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::share::Share;
 use maelstrom_core::{
-    Config, Gateway, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, PeerStatus, Schedule, Source,
+    Config, Ecn, Gateway, Inbound, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, PeerStatus, Schedule,
+    Source,
 };
 
 pub const A: usize = 0;
@@ -130,13 +131,16 @@ pub type Delay = Box<dyn FnMut(&[u8], bool) -> u64>;
 /// Change of a datagram that a side sends.
 pub type Alter = Box<dyn FnMut(usize, &mut Vec<u8>)>;
 
+/// Change of the mark of a datagram that a side sends.
+pub type Mark = Box<dyn FnMut(usize, Ecn) -> Ecn>;
+
 /// A datagram or packet on the link.
 struct Flight {
     due_us: u64,
     to: usize,
     bytes: Vec<u8>,
-    /// Path of a datagram of the repair channel; `None` for a packet of a host.
-    path: Option<usize>,
+    /// Path and mark of a datagram of the repair channel; `None` for a packet of a host.
+    path: Option<(usize, Ecn)>,
 }
 
 /// A queue that drops what does not fit.
@@ -211,6 +215,8 @@ pub struct Pair {
     pub lose_datagram: Box<dyn FnMut() -> bool>,
     /// Change of each datagram, with the side that sends it.
     pub alter: Alter,
+    /// Change of the mark of each datagram.
+    pub mark: Mark,
     /// Sides whose gateway stands still: no timer fires there, and what arrives is discarded.
     pub frozen: [bool; 2],
     /// Sides whose datagrams are all lost.
@@ -251,6 +257,7 @@ impl Pair {
             reflecting: None,
             lose_datagram: Box::new(|| false),
             alter: Box::new(|_, _| {}),
+            mark: Box::new(|_, ecn| ecn),
             frozen: [false; 2],
             mute: [false; 2],
             dscps: Default::default(),
@@ -360,16 +367,17 @@ impl Pair {
         self.exchange();
     }
 
-    fn launch(&mut self, to: usize, bytes: Vec<u8>, path: Option<usize>) {
+    fn launch(&mut self, to: usize, bytes: Vec<u8>, path: Option<(usize, Ecn)>) {
         let is_datagram = path.is_some();
+        let number = path.map_or(0, |(number, _)| number);
         let mut leaves_us = self.now_us;
         if let Some(queue) = self.queue.as_mut().filter(|_| to == B) {
             let Some(at_us) = queue.offer(self.now_us, &bytes, is_datagram) else { return };
             leaves_us = at_us;
         }
         // The link itself keeps the order, also while its delay falls.
-        let last_us = &mut self.last_us[to][path.unwrap_or(0)];
-        *last_us = (*last_us).max(leaves_us + self.delay_us + self.path_us[path.unwrap_or(0)]);
+        let last_us = &mut self.last_us[to][number];
+        *last_us = (*last_us).max(leaves_us + self.delay_us + self.path_us[number]);
         let due_us = *last_us + (self.extra_us)(&bytes, is_datagram);
         let at = self.wire.partition_point(|flight| flight.due_us <= due_us);
         self.wire.insert(at, Flight { due_us, to, bytes, path });
@@ -398,22 +406,24 @@ impl Pair {
             for side in 0..2 {
                 let datagrams = &self.out[side].datagrams;
                 let copies = datagrams.iter().flat_map(|(envelope, datagram)| {
-                    self.ways(side, envelope).into_iter().map(move |path| (path, datagram.to_vec()))
+                    let ways = self.ways(side, envelope).into_iter();
+                    ways.map(move |path| (path, envelope.ecn, datagram.to_vec()))
                 });
                 let sent: Vec<_> = copies.collect();
                 self.dscps[side].extend(datagrams.iter().map(|(envelope, _)| envelope.dscp));
                 self.out[side].datagrams.clear();
                 if let Some(kept) = &mut self.sent_datagrams {
-                    kept.extend(sent.iter().map(|(_, datagram)| datagram.clone()));
+                    kept.extend(sent.iter().map(|(_, _, datagram)| datagram.clone()));
                 }
-                for (path, mut datagram) in sent {
+                for (path, ecn, mut datagram) in sent {
+                    let ecn = (self.mark)(side, ecn);
                     (self.alter)(side, &mut datagram);
                     let fits = datagram.len() <= self.datagram_max;
                     let is_lost = (self.lose_datagram)() | (self.lose_on)(path, side);
                     if self.reflecting == Some(path) {
-                        self.launch(side, datagram, Some(path));
+                        self.launch(side, datagram, Some((path, ecn)));
                     } else if !is_lost && !self.mute[side] && fits {
-                        self.launch(1 - side, datagram, Some(path));
+                        self.launch(1 - side, datagram, Some((path, ecn)));
                     }
                 }
                 for (origin, packet) in self.out[side].recovered.iter() {
@@ -428,8 +438,9 @@ impl Pair {
             if self.frozen[flight.to] {
                 continue;
             }
-            if let Some(path) = flight.path {
-                self.inject_by(path, flight.to, &flight.bytes);
+            if let Some((path, ecn)) = flight.path {
+                let source = self.source_by(path, flight.to);
+                self.inject_marked(Inbound { source, ecn }, flight.to, &flight.bytes);
                 continue;
             }
             if let Some((next, out)) = &mut self.next[flight.to] {
@@ -453,13 +464,22 @@ impl Pair {
 
     /// Delivers a datagram at `to`, from the other gateway's address on a path.
     pub fn inject_by(&mut self, path: usize, to: usize, datagram: &[u8]) {
-        let from = Source { door: self.doors[to][path], address: self.places[1 - to][path] };
-        self.inject_from(from, to, datagram);
+        self.inject_from(self.source_by(path, to), to, datagram);
+    }
+
+    /// The other gateway's address on a path, and the socket to which it leads.
+    fn source_by(&self, path: usize, to: usize) -> Source {
+        Source { door: self.doors[to][path], address: self.places[1 - to][path] }
     }
 
     /// Delivers a datagram at `to` from anywhere.
     pub fn inject_from(&mut self, from: Source, to: usize, datagram: &[u8]) {
+        self.inject_marked(Inbound { source: from, ecn: Ecn::NotEct }, to, datagram);
+    }
+
+    /// Delivers a datagram at `to` with a mark.
+    pub fn inject_marked(&mut self, from: Inbound, to: usize, datagram: &[u8]) {
         let mut datagram = datagram.to_vec();
-        self.gateways[to].handle_datagram_by(self.now_us, from, &mut datagram, &mut self.out[to]);
+        self.gateways[to].handle_inbound(self.now_us, from, &mut datagram, &mut self.out[to]);
     }
 }

@@ -174,6 +174,16 @@ fn congestion(text: &mut String, congestion: &CongestionStatus) {
     if congestion.marked > 0 {
         row(text, "marked", &format!("{} recovered packets, for congestion", number(congestion.marked)));
     }
+    let CongestionStatus { path_marked, path_dropped, path_odd, .. } = *congestion;
+    for (count, what) in [
+        (path_marked, "packets got the mark of their datagram"),
+        (path_dropped, "PACKETS DROPPED, because they must not be marked and their datagram was"),
+        (path_odd, "packets in datagrams with a mark that no router should give"),
+    ] {
+        if count > 0 {
+            row(text, "path marks", &format!("{} {what}", number(count)));
+        }
+    }
 }
 
 /// Appends what was requested in either direction, if anything was.
