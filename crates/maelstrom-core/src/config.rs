@@ -114,6 +114,9 @@ pub struct TunnelConfig {
     /// Longest time for which a packet that came early is held for those in front of it, in microseconds; 0
     /// to hand all on as they come.
     pub resequence_us: u64,
+    /// Longest time for which a packet waits for others to share its datagram with, in microseconds; 0 if
+    /// only packets that wait anyway share one.
+    pub aggregate_us: u64,
 }
 
 /// Configuration of a gateway.

@@ -397,6 +397,8 @@ impl Egress {
         if self.repair_due_us().is_none_or(|due_us| now_us < due_us) {
             return;
         }
+        // The repairs contain the packets that wait for others, and do not wait with them.
+        self.sender.flush_packets(outlet);
         let is_hurry = self.hurry_us.take_if(|due_us| *due_us <= now_us).is_some();
         let is_silent = is_hurry || self.flushes() && self.quiet.silent_us() <= now_us;
         let ends_covered = !is_silent && self.tail.is_open() && self.quiet.silent_us() <= now_us;

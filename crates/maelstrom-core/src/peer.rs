@@ -386,8 +386,9 @@ impl Peer {
         let share = self.session.as_ref().and_then(|_| self.sharing.next_us());
         let paths = self.paths_due_us();
         let order = self.order.as_ref().and_then(InOrder::due_us);
-        let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report, share, paths, order];
-        others.into_iter().flatten().fold(own, u64::min)
+        let packets = self.session.as_ref().and_then(|_| self.egress.packets_due_us());
+        let others = [self.egress.next_deadline_us(), self.ingress.next_due_us(), report, share, paths];
+        others.into_iter().chain([order, packets]).flatten().fold(own, u64::min)
     }
 
     /// Runs all due timers. `entropy` generates tokens and nonces.
@@ -401,6 +402,7 @@ impl Peer {
             let (sealer, paths) = (&mut session.sealer, &mut self.paths);
             let mut outlet = Outlet { now_us, sealer, paths, datagrams: &mut out.datagrams };
             self.egress.fire_due(now_us, &mut outlet);
+            self.egress.flush_due_packets(&mut outlet);
         }
         self.use_early(now_us, out);
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);

@@ -115,6 +115,10 @@ pub(crate) struct RepairSender {
     /// Packets of a tunnel that wait for others, and repairs that follow them.
     bundle: Bundle,
     behind: Behind,
+    /// Longest time for which they wait, the time at which it is up, and the length of the latest packet.
+    aggregate_us: u64,
+    bundle_due_us: u64,
+    latest_len: usize,
     /// Buffer for a repair that must be cut in two.
     scratch: Vec<u8>,
     /// Longest datagram since the last report of the peer, and in the two intervals before it.
@@ -136,6 +140,9 @@ impl RepairSender {
             next_serial: 0,
             bundle: Bundle::default(),
             behind: Behind::default(),
+            aggregate_us: config.peers[peer].tunnel.aggregate_us,
+            bundle_due_us: 0,
+            latest_len: 0,
             scratch: vec![0; config.symbol_max() + 1024],
             longest: [0; 3],
         }
@@ -201,8 +208,8 @@ impl RepairSender {
         }
     }
 
-    /// Sends a packet of a tunnel. It waits for further ones until [`RepairSender::flush_packets`], unless
-    /// the datagram is full.
+    /// Sends a packet of a tunnel. It waits for further ones until [`RepairSender::flush_due_packets`] at the
+    /// earliest, unless the datagram is full.
     pub(crate) fn send_packet(
         &mut self,
         packet: &[u8],
@@ -210,12 +217,41 @@ impl RepairSender {
         position: Option<Seq>,
         outlet: &mut Outlet<'_>,
     ) {
-        let body_max = self.datagram_max.saturating_sub(SEALED_HEADER + TAG);
+        let body_max = self.body_max();
         if !self.bundle.takes(packet.len(), tos, position, body_max) {
             self.flush_packets(outlet);
         }
+        if self.bundle.is_empty() {
+            self.bundle_due_us = outlet.now_us + self.aggregate_us;
+        }
+        self.latest_len = packet.len();
         self.bundle.push(packet, tos, position);
         if self.bundle.body().len() + PACKET_HEADER + PACKET_MIN > body_max {
+            self.flush_packets(outlet);
+        }
+    }
+
+    /// Longest body that crosses the WAN in one piece.
+    fn body_max(&self) -> usize {
+        self.datagram_max.saturating_sub(SEALED_HEADER + TAG)
+    }
+
+    pub(crate) fn set_aggregate(&mut self, aggregate_us: u64) {
+        self.bundle_due_us =
+            self.bundle_due_us.saturating_sub(self.aggregate_us.saturating_sub(aggregate_us));
+        self.aggregate_us = aggregate_us;
+    }
+
+    /// Time at which the packets that wait for others must leave; `None` if there are none.
+    pub(crate) fn packets_due_us(&self) -> Option<u64> {
+        (!self.bundle.is_empty()).then_some(self.bundle_due_us)
+    }
+
+    /// Sends the packets that wait for others, if their time is up or another one like the latest would not
+    /// fit.
+    pub(crate) fn flush_due_packets(&mut self, outlet: &mut Outlet<'_>) {
+        let has_room = self.bundle.body().len() + PACKET_HEADER + self.latest_len <= self.body_max();
+        if outlet.now_us >= self.bundle_due_us || !has_room {
             self.flush_packets(outlet);
         }
     }

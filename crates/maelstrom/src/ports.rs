@@ -198,7 +198,10 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         is_tunnel: peer.mode == Mode::Tunnel,
         paths: peer.paths.iter().map(further).collect(),
         path_use: peer.path_use,
-        tunnel: TunnelConfig { resequence_us: u64::from(peer.resequence_ms) * 1_000 },
+        tunnel: TunnelConfig {
+            resequence_us: u64::from(peer.resequence_ms) * 1_000,
+            aggregate_us: peer.aggregate_us.into(),
+        },
     };
     let core = maelstrom_core::Config {
         listen: config.gateway.listen,

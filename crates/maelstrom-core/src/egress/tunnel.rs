@@ -8,8 +8,8 @@ use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::wire::Entry;
 
 impl Egress {
-    /// Sends a packet to the peer's site, at the latest with the next [`Egress::flush_packets`], and codes it
-    /// unless it `is_aside`. Repairs leave after the packets that they contain.
+    /// Sends a packet to the peer's site, at the latest at [`Egress::packets_due_us`], and codes it unless it
+    /// `is_aside`. Repairs leave after the packets that they contain.
     pub(crate) fn handle_tunnelled(
         &mut self,
         now_us: u64,
@@ -36,8 +36,18 @@ impl Egress {
         self.sender.on_source(bytes.len());
     }
 
-    /// Sends the packets that wait for others.
-    pub(crate) fn flush_packets(&mut self, outlet: &mut Outlet<'_>) {
-        self.sender.flush_packets(outlet);
+    /// Sends the packets that wait for others, if they need not wait any longer.
+    pub(crate) fn flush_due_packets(&mut self, outlet: &mut Outlet<'_>) {
+        self.sender.flush_due_packets(outlet);
+    }
+
+    /// Time at which [`Egress::flush_due_packets`] is due.
+    pub(crate) fn packets_due_us(&self) -> Option<u64> {
+        self.sender.packets_due_us()
+    }
+
+    /// Changes the longest time for which packets wait for others.
+    pub(crate) fn set_aggregate(&mut self, aggregate_us: u64) {
+        self.sender.set_aggregate(aggregate_us);
     }
 }

@@ -6,9 +6,9 @@ use crate::outbox::Outbox;
 use crate::packet::Packet;
 
 impl Gateway {
-    /// Takes a packet for the site of a peer that is reached by a tunnel, from its IP header on. It leaves at
-    /// the latest with [`Gateway::flush_tunnels`]; packets of one type of service may share a
-    /// datagram.
+    /// Takes a packet for the site of a peer that is reached by a tunnel, from its IP header on. It leaves
+    /// with [`Gateway::flush_tunnels`], or later if the configuration lets packets wait for others; packets
+    /// of one type of service may share a datagram.
     pub fn handle_tunnelled(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) {
         if let Err(reason) = self.tunnel(now_us, packet, out) {
             self.refused.add(reason);
@@ -39,7 +39,7 @@ impl Gateway {
     /// no more of them wait for it.
     pub fn flush_tunnels(&mut self, now_us: u64, out: &mut Outbox) {
         self.peers.iter_mut().filter(|peer| peer.config.is_tunnel).for_each(|peer| {
-            peer.flush_packets(now_us, out);
+            peer.flush_due_packets(now_us, out);
         });
     }
 

@@ -60,6 +60,7 @@ impl Peer {
     /// Changes how packets are carried; the session stays.
     pub(super) fn set_tunnel(&mut self, tunnel: TunnelConfig) {
         self.config.tunnel = tunnel;
+        self.egress.set_aggregate(tunnel.aggregate_us);
         match &mut self.order {
             Some(order) => order.line.set_limit(tunnel.resequence_us),
             None => self.order = InOrder::of(&self.config, &self.ingress_config),

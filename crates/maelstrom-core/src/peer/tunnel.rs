@@ -10,7 +10,7 @@ use crate::packet::Packet;
 use crate::sender::Outlet;
 
 impl Peer {
-    /// Takes a packet for this peer's site, which leaves at the latest with [`Peer::flush_packets`]. `care`:
+    /// Takes a packet for this peer's site, which leaves with [`Peer::flush_due_packets`] or later. `care`:
     /// what its class asks for; `None` if no repair is to contain it.
     ///
     /// # Errors
@@ -46,12 +46,12 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends the packets that wait for others.
-    pub(crate) fn flush_packets(&mut self, now_us: u64, out: &mut Outbox) {
+    /// Sends the packets that wait for others, if they need not wait any longer.
+    pub(crate) fn flush_due_packets(&mut self, now_us: u64, out: &mut Outbox) {
         if let Some(session) = &mut self.session {
             let (sealer, paths) = (&mut session.sealer, &mut self.paths);
             let mut outlet = Outlet { now_us, sealer, paths, datagrams: &mut out.datagrams };
-            self.egress.flush_packets(&mut outlet);
+            self.egress.flush_due_packets(&mut outlet);
         }
     }
 

@@ -9,7 +9,7 @@ const MS: u64 = 1_000;
 
 /// The same gateway with packets held for up to `ms`.
 fn held(config: Config, ms: u64) -> Config {
-    let tunnel = TunnelConfig { resequence_us: ms * MS };
+    let tunnel = TunnelConfig { resequence_us: ms * MS, ..TunnelConfig::default() };
     let peer = PeerConfig { tunnel, ..config.peers[0].clone() };
     Config { peers: vec![peer], ..config }
 }

@@ -1,6 +1,7 @@
 //! Integration tests of this crate in one program; none of them needs the kernel.
 #![allow(missing_docs, reason = "tests are named by what they show")]
 
+mod aggregate;
 mod allocation;
 mod auto;
 mod blocks;

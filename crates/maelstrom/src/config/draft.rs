@@ -120,6 +120,7 @@ pub(super) struct PeerDraft {
     pub(super) paths: Option<Setting<Option<Vec<Setting<PeerPath>>>>>,
     pub(super) path_use: Option<Setting<PathUse>>,
     pub(super) resequence_ms: Option<Setting<u16>>,
+    pub(super) aggregate_us: Option<Setting<u16>>,
 }
 
 /// The invariant of a draft without errors.
@@ -162,6 +163,7 @@ impl PeerDraft {
             paths: self.paths.expect(GAP).value.into_iter().flatten().map(|path| path.value).collect(),
             path_use: self.path_use.expect(GAP).value,
             resequence_ms: self.resequence_ms.expect(GAP).value,
+            aggregate_us: self.aggregate_us.expect(GAP).value,
         }
     }
 }

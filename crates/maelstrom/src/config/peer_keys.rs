@@ -9,7 +9,7 @@ use maelstrom_core::PathUse;
 
 use super::keys::{MODES, networks};
 use super::paths::{FURTHER_MAX, PathTable, USES};
-use super::tunnel::RESEQUENCE_MS_MAX;
+use super::tunnel::{AGGREGATE_US_MAX, RESEQUENCE_MS_MAX};
 use super::types::{Mode, PathChoice, PeerAddress, PeerPath};
 use super::values::{self, PEER_NAME_CHARS_MAX};
 
@@ -123,6 +123,14 @@ diagnostics::settings! {
             form: Integer::new(0, RESEQUENCE_MS_MAX),
             default: Fallback::Toml("0"),
             example: "resequence_ms = 40",
+        }
+        /// Longest time for which a packet waits for others to share its datagram with, in microseconds, in
+        /// tunnel mode. With 0 only packets that wait anyway share one. Many small packets, such as those of
+        /// voice or of games, then take fewer datagrams and bytes, and each is later by up to this time.
+        aggregate_us: u16 {
+            form: Integer::new(0, AGGREGATE_US_MAX),
+            default: Fallback::Toml("0"),
+            example: "aggregate_us = 500",
         }
     }
 }

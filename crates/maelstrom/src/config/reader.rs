@@ -107,6 +107,7 @@ impl KeyFiles<'_> {
             paths: peer.paths,
             path_use: peer.r#use,
             resequence_ms: peer.resequence_ms,
+            aggregate_us: peer.aggregate_us,
         }
     }
 

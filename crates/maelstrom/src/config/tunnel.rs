@@ -8,14 +8,19 @@ use super::types::Mode;
 /// Longest time for which packets that came early are held, in milliseconds.
 pub(super) const RESEQUENCE_MS_MAX: u64 = 500;
 
+/// Longest time for which packets wait for others, in microseconds.
+pub(super) const AGGREGATE_US_MAX: u64 = 10_000;
+
 /// Finds settings of tunnels at peers that have none.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     for peer in draft.peers.iter().filter(|peer| mode(draft, peer) == Some(Mode::Passive)) {
-        let held = peer.resequence_ms.as_ref().filter(|held| held.value > 0);
-        if let Some(held) = held {
+        let stated = [("resequence_ms", &peer.resequence_ms), ("aggregate_us", &peer.aggregate_us)];
+        for (key, setting) in stated {
+            let Some(setting) = setting.as_ref().filter(|setting| setting.value > 0) else { continue };
+            let message = format!("a peer in passive mode has `{key}`");
             findings.add(
-                Diagnostic::warning("foreign-setting", "a peer in passive mode has a `resequence_ms`")
-                    .at(held.span.clone())
+                Diagnostic::warning("foreign-setting", message)
+                    .at(setting.span.clone())
                     .note("the kernel forwards its packets as they come")
                     .help("set `mode = \"tunnel\"` at both ends, or leave it out"),
             );

@@ -253,6 +253,8 @@ pub struct Peer {
     pub path_use: PathUse,
     /// Longest time for which a packet that came early is held for those in front of it, in milliseconds.
     pub resequence_ms: u16,
+    /// Longest time for which a packet waits for others to share its datagram with, in microseconds.
+    pub aggregate_us: u16,
 }
 
 impl Peer {

@@ -151,7 +151,7 @@ impl Liar {
                     Vec::new()
                 },
                 path_use: PathUse::Spread,
-                tunnel: maelstrom_core::TunnelConfig { resequence_us: 20_000 },
+                tunnel: maelstrom_core::TunnelConfig { resequence_us: 20_000, aggregate_us: 0 },
             }],
         };
         let mut gateway = Gateway::new(config, [1; 32]).expect("a valid configuration");

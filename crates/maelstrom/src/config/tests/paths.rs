@@ -53,14 +53,15 @@ fn paths_need_a_tunnel_and_a_use_needs_paths() {
 }
 
 #[test]
-fn packets_are_put_in_order_in_a_tunnel_alone() {
-    let held = format!("{GOOD}resequence_ms = 40\n");
+fn packets_are_put_in_order_and_aggregated_in_a_tunnel_alone() {
+    let held = format!("{GOOD}resequence_ms = 40\naggregate_us = 500\n");
     let (_, report) = examined(&held);
-    let [finding] = report.diagnostics() else { panic!("{report}") };
-    assert_eq!((finding.code, report.errors()), ("foreign-setting", 0));
+    let codes: Vec<_> = report.diagnostics().iter().map(|finding| finding.code).collect();
+    assert_eq!((codes, report.errors()), (vec!["foreign-setting"; 2], 0));
     for tunnel in [format!("{held}mode = \"tunnel\"\n"), held.replace("\"passive\"", "\"tunnel\"")] {
         assert!(examined(&tunnel).1.diagnostics().is_empty());
-        assert_eq!(configuration(&tunnel).peers[0].resequence_ms, 40);
+        let peer = configuration(&tunnel).peers.remove(0);
+        assert_eq!((peer.resequence_ms, peer.aggregate_us), (40, 500));
     }
 }
 

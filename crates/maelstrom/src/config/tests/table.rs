@@ -124,7 +124,7 @@ fn every_integer_has_its_range() {
         }
         assert_eq!(line("\"8\"").diagnostics()[0].code, "wrong-type");
     }
-    assert_eq!(integers, 11);
+    assert_eq!(integers, 12);
 }
 
 #[test]
