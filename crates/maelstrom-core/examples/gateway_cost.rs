@@ -126,6 +126,7 @@ impl Pair {
                 networks: vec![format!("10.81.{}.0/24", 3 - side).parse().expect("a network")],
                 key: PeerKey::new([5; 32]),
                 next_key: None,
+                is_of_rack: false,
                 trusts_path: false,
                 is_tunnel: false,
                 paths: Vec::new(),

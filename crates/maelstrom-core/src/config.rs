@@ -88,8 +88,12 @@ pub struct PeerConfig {
     pub address: SocketAddr,
     /// Source of this address.
     pub whereabouts: Whereabouts,
-    /// The far site's networks, at most [`NETWORKS_MAX`], disjoint from every other peer's.
+    /// The far site's networks, at most [`NETWORKS_MAX`], disjoint from every other peer's, unless both peers
+    /// share them.
     pub networks: Vec<IpNet>,
+    /// Whether it is a gateway of a rack: other peers with a stated address have the same networks, and each
+    /// says in its Hellos which networks of this site it protects and watches.
+    pub is_of_rack: bool,
     /// The shared key.
     pub key: PeerKey,
     /// A further key that is accepted, while the key is being changed. It is used as soon as the peer accepts
@@ -241,14 +245,22 @@ impl PeerConfig {
     }
 
     /// Whether nothing differs but the keys and the address, which may change in a session. No two peers have
-    /// the same networks.
+    /// the same networks, unless they are of a rack, and then their addresses tell them apart.
     pub(crate) fn is_same_site(&self, other: &Self) -> bool {
-        let Self { address: _, whereabouts: _, networks, key: _, next_key: _, .. } = self;
+        let Self { address, whereabouts: _, networks, is_of_rack, key: _, next_key: _, .. } = self;
+        if is_of_rack != &other.is_of_rack || *is_of_rack && address != &other.address {
+            return false;
+        }
         let Self { trusts_path, is_tunnel, paths, path_use, .. } = self;
         (networks, trusts_path, is_tunnel) == (&other.networks, &other.trusts_path, &other.is_tunnel)
             && path_use == &other.path_use
             && paths.len() == other.paths.len()
             && paths.iter().zip(&other.paths).all(|(path, other)| path.is_same(other))
+    }
+
+    /// Whether two peers are gateways of one rack.
+    pub(crate) fn shares_site(&self, other: &Self) -> bool {
+        self.is_of_rack && other.is_of_rack && self.networks == other.networks
     }
 
     /// Its addresses on all paths.

@@ -39,6 +39,30 @@ reasons! {
         Overload = "more traffic than the gateways can code",
         /// A queue of the path stands full, so that only a sample of the packets is named.
         Congestion = "queue of the path full",
+        /// It is of a part that another gateway of this rack holds, or that this one has not taken yet.
+        OtherPart = "part of another gateway of this rack",
+        /// No gateway of the far rack says that it holds the part of its source.
+        Unheld = "part that no gateway of the far rack holds",
+    }
+}
+
+reasons! {
+    /// Reason why a datagram between the members of a rack counts for nothing.
+    Unheeded, UnheededCounts {
+        /// It is no heartbeat, or is cut short.
+        Malformed = "malformed",
+        /// It is a heartbeat of another version of the format.
+        OtherVersion = "another protocol version",
+        /// Its authentication failed.
+        Forged = "forged",
+        /// It comes from the address of no other member, or from that of another member than it names.
+        Stranger = "from no member of the rack",
+        /// It is for another member.
+        Misdirected = "for another member",
+        /// It was heard before, or is of an earlier start of its sender.
+        Replayed = "replayed",
+        /// The file of its sender has other members or parts.
+        OtherRack = "other members or parts in the sender's file",
     }
 }
 

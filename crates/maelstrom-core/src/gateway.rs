@@ -3,9 +3,12 @@
 mod by_tunnel;
 mod counts;
 mod handover;
+mod racks;
 mod receiving;
 
 use std::net::SocketAddr;
+
+use ipnet::IpNet;
 
 use crate::arrivals::NAMES_FACTOR;
 use crate::class::Classes;
@@ -33,8 +36,16 @@ use crate::tunnel;
 pub struct Gateway {
     config: Config,
     peers: Vec<Peer>,
-    /// Networks of all peers.
+    /// Networks of all peers; of a rack, those of its first gateway.
     sites: PrefixTable<usize>,
+    /// For each peer, the peers with the same networks: itself, or all gateways of its rack.
+    racks: Vec<Vec<usize>>,
+    /// Far networks that this gateway holds as a member of a rack.
+    held: Option<Vec<IpNet>>,
+    /// A recovered packet while other gateways of the rack are shown it.
+    copy: Vec<u8>,
+    /// Recovered packets that other gateways of the rack have not been shown.
+    unshared: Vec<(usize, usize)>,
     classes: Classes,
     unprotected: UnprotectedCounts,
     /// Packets for tunnels that were not sent.
@@ -60,6 +71,10 @@ impl Gateway {
         let mut gateway = Self {
             peers: Vec::new(),
             sites: PrefixTable::default(),
+            racks: Vec::new(),
+            held: None,
+            copy: Vec::new(),
+            unshared: Vec::new(),
             classes: Classes::default(),
             unprotected: UnprotectedCounts::default(),
             refused: UnprotectedCounts::default(),
@@ -109,7 +124,9 @@ impl Gateway {
             let same = |peer: &Peer| same_sizes && peer.config.is_same_site(wanted);
             let peer = match old.iter().position(same) {
                 Some(at) => old.swap_remove(at).reconfigured(&config, index, wanted),
-                None => Peer::new(wanted.clone(), &config, index, self.new_token()).with_share(self.share),
+                None => Peer::new(wanted.clone(), &config, index, self.new_token())
+                    .with_share(self.share)
+                    .with_part(self.part_of(wanted)),
             };
             self.peers.push(peer);
         }
@@ -118,6 +135,7 @@ impl Gateway {
         self.sites = PrefixTable::new(
             sites.flat_map(|(index, peer)| peer.networks.iter().map(move |&net| (net, index))),
         );
+        self.racks = racks::of(&config.peers);
         self.classes.reconfigure(&config.classes);
         self.config = config;
         for (config, peer) in self.config.peers.iter_mut().zip(&self.peers) {
@@ -155,7 +173,7 @@ impl Gateway {
 
     fn protect(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) -> Result<(), Unprotected> {
         let packet = Packet::new_checked(packet)?;
-        let index = self.sites.find(packet.destination()).ok_or(Unprotected::NoPeer)?;
+        let index = self.peer_toward(&packet)?;
         if self.peers[index].config.is_tunnel {
             // It leaves by another way than the tunnel, where nobody watches for it.
             return Err(Unprotected::BesideTunnel);
@@ -187,9 +205,9 @@ impl Gateway {
     /// IP or come from no peer's network are ignored.
     pub fn handle_incoming(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) {
         let Ok(packet) = Packet::new_checked(packet) else { return };
-        if let Some(index) = self.sites.find(packet.source()).filter(|&index| !self.is_tunnel(index)) {
+        if let Some(first) = self.sites.find(packet.source()).filter(|&index| !self.is_tunnel(index)) {
             let before = out.recovered.len();
-            self.peers[index].handle_incoming(now_us, &packet, out);
+            self.show(now_us, first, &packet, out);
             self.count_recovered(before, out);
         }
     }
@@ -198,8 +216,10 @@ impl Gateway {
     /// repairs recover of its flow is not injected while they may name these packets.
     pub fn handle_unseen(&mut self, now_us: u64, packet: &[u8]) {
         let Ok(packet) = Packet::new_checked(packet) else { return };
-        if let Some(index) = self.sites.find(packet.source()).filter(|&index| !self.is_tunnel(index)) {
-            self.peers[index].handle_unseen(now_us, &packet);
+        if let Some(first) = self.sites.find(packet.source()).filter(|&index| !self.is_tunnel(index)) {
+            for &index in &self.racks[first] {
+                self.peers[index].handle_unseen(now_us, &packet);
+            }
         }
     }
 
@@ -323,11 +343,13 @@ impl Gateway {
                 break;
             }
             self.latest_peer = (self.latest_peer + 1) % count;
-            let peer = &mut self.peers[self.latest_peer];
+            let (peer, known) = (&mut self.peers[self.latest_peer], out.recovered.len());
             if now_us >= peer.poll_timeout() {
                 peer.handle_timeout(now_us, &mut |bytes: &mut [u8]| self.entropy.fill(bytes), out);
                 let (class, repairs) = peer.egress.take_hurried();
                 self.classes.on_repairs(class, repairs);
+                // Before another gateway of a rack recovers the same packet.
+                self.share_recovered(now_us, known, out);
             }
         }
         self.count_recovered(before, out);

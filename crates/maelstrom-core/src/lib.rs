@@ -56,6 +56,7 @@ mod peer_status;
 mod place;
 mod prefixes;
 mod quiet;
+pub mod rack;
 pub mod record;
 mod repair_loss;
 pub mod replay;

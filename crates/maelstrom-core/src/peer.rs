@@ -1,10 +1,13 @@
 //! One far gateway: the session with it, and both directions of its traffic.
 
 mod address;
+mod arriving;
 mod handover;
 mod hello;
 mod keys;
+mod listed;
 pub(crate) mod order;
+mod part;
 pub(crate) mod paths;
 mod renewal;
 mod reports;
@@ -21,16 +24,14 @@ use crate::channel::{Channel, Trouble};
 use crate::class::Care;
 use crate::config::{Config, IngressConfig, PeerConfig};
 use crate::counters::Unprotected;
-use crate::ecn::Ecn;
 use crate::egress::Egress;
-use crate::flow::Traits;
 use crate::greeting::{Answers, Seen};
 use crate::identity::Identity;
-use crate::ingress::{Ingress, IngressCx};
+use crate::ingress::Ingress;
 use crate::key::{PeerKey, Token};
 use crate::keys::{FarKeys, HelloKeys, Keys, Openers, Shown};
 use crate::ledger::TICK_US;
-use crate::outbox::{Origin, Outbox, Queue};
+use crate::outbox::Outbox;
 use crate::packet::Packet;
 use crate::path_mtu::PathMtu;
 use crate::paths::{Early, Paths};
@@ -41,7 +42,9 @@ use crate::share::Share;
 use crate::sharing::Sharing;
 use address::Roaming;
 use handover::Leaving;
+use listed::Listed;
 use order::InOrder;
+use part::Part;
 use renewal::Renewal;
 use reports::ReportKind;
 
@@ -69,11 +72,9 @@ struct Session {
     openers: Openers,
     /// Opens datagrams of the session before a renewal that are still in flight.
     earlier: Openers,
-    /// Our networks as the far gateway knows them: sources that it watches, and destinations that it
+    /// Our networks as the far gateway lists them: sources that it watches, and destinations that it
     /// protects.
-    watched: PrefixTable<()>,
-    /// The same networks as the peer listed them.
-    listed: Vec<IpNet>,
+    listed: Listed,
 }
 
 /// One far gateway.
@@ -83,6 +84,7 @@ pub(crate) struct Peer {
     pub(crate) ingress: Ingress,
     ingress_config: IngressConfig,
     identity: Identity,
+    /// Networks from which packets arrive that the peer may protect.
     networks: PrefixTable<()>,
     local: LocalNetworks,
     listen: SocketAddr,
@@ -91,6 +93,9 @@ pub(crate) struct Peer {
     own_token: Token,
     /// Keys that we accept with this token.
     own_keys: Keys,
+    /// Networks that we list with this token.
+    own_listed: Vec<IpNet>,
+    part: Part,
     session: Option<Session>,
     /// Tokens with which the session began, ours first.
     first: [Token; 2],
@@ -146,6 +151,8 @@ impl Peer {
             hello_keys: HelloKeys::new(&Keys::of(&config)),
             own_token: token,
             own_keys: Keys::of(&config),
+            own_listed: config.networks.clone(),
+            part: Part::default(),
             session: None,
             first: [Token::UNKNOWN; 2],
             renewal: None,
@@ -238,11 +245,14 @@ impl Peer {
         if !self.local.may_send(packet.source()) {
             return Err(Unprotected::NotLocal);
         }
+        if !self.part.protects(packet.destination()) {
+            return Err(Unprotected::OtherPart);
+        }
         let Some(session) = self.session.as_mut().filter(|_| self.is_up) else {
             let is_heard = self.channel.trouble() == Some(Trouble::Unheard);
             return Err(if is_heard { Unprotected::Unheard } else { Unprotected::PeerDown });
         };
-        if !session.watched.contains(packet.source()) {
+        if !session.listed.contains(packet.source()) {
             // The gateways themselves, and routers that report an error, need no network.
             let is_gateway = [self.listen.ip(), self.config.address.ip()].contains(&packet.source());
             if !is_gateway && !packet.is_icmp_error() {
@@ -265,71 +275,6 @@ impl Peer {
         Ok(())
     }
 
-    /// Takes a packet that arrived from this peer's site.
-    pub(crate) fn handle_incoming(&mut self, now_us: u64, packet: &Packet<'_>, out: &mut Outbox) {
-        // The far gateway's own datagrams to us are never coded.
-        if packet.is_udp_to(self.listen) {
-            return;
-        }
-        // The far gateway protects nothing without a session, and never packets to other destinations. No
-        // repair will name such a packet, and it would displace arrivals that repairs need.
-        let is_protected =
-            self.session.as_ref().is_some_and(|session| session.watched.contains(packet.destination()));
-        // Nor does it protect other flows than it announced, which a tap may show all the same.
-        let bound = self.sharing.far_bound();
-        if is_protected && !bound.contains(packet) && bound.shows(packet) {
-            self.ingress.handle_first_fragment(now_us, packet, &self.identity);
-        }
-        if !is_protected || !bound.contains(packet) {
-            return self.ingress.on_foreign_packet();
-        }
-        let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
-        ingress.handle_packet(&mut cx, packet);
-    }
-
-    /// Takes a super-packet from this peer's site that could not be cut.
-    pub(crate) fn handle_unseen(&mut self, now_us: u64, packet: &Packet<'_>) {
-        if self.session.as_ref().is_some_and(|session| session.watched.contains(packet.destination())) {
-            self.ingress.on_unseen(now_us, Traits::of(packet, &self.identity).flow);
-        }
-    }
-
-    /// Source of a packet of the last minutes that the peer would not watch.
-    pub(crate) fn unwatched_source(&self) -> Option<IpAddr> {
-        self.unwatched_source.map(|(source, _)| source)
-    }
-
-    /// Networks of our site as the peer lists them.
-    pub(crate) fn watched(&self) -> &[IpNet] {
-        self.session.as_ref().map_or(&[], |session| &session.listed)
-    }
-
-    /// Takes a packet that arrived from a network that belongs to no peer.
-    pub(crate) fn handle_stranger(&mut self, now_us: u64, packet: &Packet<'_>) {
-        self.ingress.handle_stranger(now_us, &self.identity, packet);
-    }
-
-    fn ingress_and_cx<'a>(
-        &'a mut self,
-        now_us: u64,
-        recovered: &'a mut Queue<Origin>,
-    ) -> (&'a mut Ingress, IngressCx<'a>) {
-        let is_ordered = self.order.is_some();
-        let cx = IngressCx {
-            now_us,
-            identity: &self.identity,
-            networks: &self.networks,
-            local: &self.local,
-            listen: self.listen,
-            peer: self.index,
-            repair: None,
-            ecn: Ecn::NotEct,
-            is_ordered,
-            recovered: self.order.as_mut().map_or(recovered, |order| &mut order.incoming),
-        };
-        (&mut self.ingress, cx)
-    }
-
     /// Notes whether datagrams arrive in both directions. If so, the far gateway has begun this session too,
     /// and it watches all packets that we protect from here on.
     fn update_up(&mut self, now_us: u64) {
@@ -346,7 +291,7 @@ impl Peer {
 
     /// Begins a session with new streams in both directions, so that no packet coded earlier is mixed in.
     /// Packets are protected once the far gateway has begun the session too: its tap then sees all of them.
-    fn begin_session(&mut self, now_us: u64, far_token: Token, listed: Vec<IpNet>, shown: Shown) {
+    fn begin_session(&mut self, now_us: u64, far_token: Token, listed: &[IpNet], shown: Shown) {
         let key = shown.key.clone();
         self.past.extend(self.session.take().map(|session| session.far_token));
         self.is_up = false;
@@ -359,8 +304,7 @@ impl Peer {
             key,
             openers: Openers::new(&self.own_keys, far_token, self.own_token),
             earlier: Openers::default(),
-            watched: PrefixTable::new(listed.iter().map(|&network| (network, ()))),
-            listed,
+            listed: Listed::new(now_us, listed),
         });
         self.first = [self.own_token, far_token];
         self.identity.begin_session(self.own_token, far_token);
@@ -451,6 +395,7 @@ impl Peer {
         }
         self.try_elsewhere(now_us, entropy);
         self.keep_keys(now_us, entropy);
+        self.keep_part(now_us, entropy);
         self.keep_fresh(now_us, entropy);
         self.keep_leaving(now_us, entropy);
     }
@@ -465,6 +410,8 @@ impl Peer {
     /// Uses a new token of our own, which makes all earlier sessions and Hellos void.
     fn restart_as(&mut self, token: Token) {
         (self.own_token, self.own_keys) = (token, Keys::of(&self.config));
+        self.own_listed = self.to_list();
+        self.update_part();
         self.session = None;
         self.renewal = None;
         self.past.clear();

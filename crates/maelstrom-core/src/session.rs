@@ -186,8 +186,17 @@ impl hkdf::KeyType for HelloKeyLen {
 impl HelloKey {
     /// Derives the Hello key of all holders of `key`.
     pub fn new(key: &PeerKey) -> Self {
+        Self::derived(key, b"hello")
+    }
+
+    /// Derives the key of heartbeats between the members of a rack, which seals them like Hellos.
+    pub(crate) fn of_rack(key: &PeerKey) -> Self {
+        Self::derived(key, b"rack")
+    }
+
+    fn derived(key: &PeerKey, purpose: &[u8]) -> Self {
         let mut derived = [0; 32];
-        key.derive(&[b"hello"], HelloKeyLen, &mut derived);
+        key.derive(&[purpose], HelloKeyLen, &mut derived);
         let aead = aead_key(&derived);
         derived.zeroize();
         Self(aead)

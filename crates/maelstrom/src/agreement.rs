@@ -84,9 +84,20 @@ impl Passive {
     /// Compares what the peers list, and logs changes. `leads` are those of each peer's networks, unless the
     /// file states the networks of this site.
     fn conclude(&mut self, seen: Vec<Seen>, leads: &[Vec<Lead>]) {
+        let listed_by_rack = |index: usize| {
+            let rack = self.config.peers.get(index).and_then(|peer| peer.rack.as_ref());
+            let others = self
+                .config
+                .peers
+                .iter()
+                .zip(&seen)
+                .filter(|(peer, _)| rack.is_some() && peer.rack.as_ref() == rack);
+            others.flat_map(|(_, (listed, _))| listed.iter().copied()).collect::<Vec<IpNet>>()
+        };
+        let of_racks: Vec<Vec<IpNet>> = (0..seen.len()).map(listed_by_rack).collect();
         let views = seen.into_iter().enumerate().map(|(index, (listed, unwatched_source))| {
             let leads = leads.get(index).map_or(&[][..], Vec::as_slice);
-            let differences = self.compare(&listed, leads, unwatched_source);
+            let differences = self.compare(&listed, &of_racks[index], leads, unwatched_source);
             PeerView { listed, unwatched_source, differences }
         });
         let views: Vec<PeerView> = views.collect();
@@ -96,7 +107,14 @@ impl Passive {
         self.agreement.peers = views;
     }
 
-    fn compare(&self, listed: &[IpNet], leads: &[Lead], unwatched_source: Option<IpAddr>) -> Vec<String> {
+    /// `by_others`: networks that the gateways of the peer's rack list together.
+    fn compare(
+        &self,
+        listed: &[IpNet],
+        by_others: &[IpNet],
+        leads: &[Lead],
+        unwatched_source: Option<IpAddr>,
+    ) -> Vec<String> {
         let local = self.config.gateway.local_networks();
         let mut differences = Vec::new();
         for (index, network) in listed.iter().enumerate() {
@@ -119,8 +137,9 @@ impl Passive {
             }
         }
         // Without a session, nothing is listed.
-        let is_forgotten =
-            |own: &&IpNet| !listed.is_empty() && !listed.iter().any(|other| overlap(own, other));
+        let is_forgotten = |own: &&IpNet| {
+            !listed.is_empty() && !listed.iter().chain(by_others).any(|other| overlap(own, other))
+        };
         for own in local.iter().filter(is_forgotten) {
             differences.push(format!(
                 "`local_networks` here contains {own}, but the peer's file does not name it: its packets are not protected"

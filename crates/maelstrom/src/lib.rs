@@ -27,6 +27,7 @@ mod path_mtu;
 mod pause;
 mod ports;
 mod pulse;
+mod rack;
 mod random;
 mod reload;
 mod segments;

@@ -4,6 +4,7 @@
 //! counts. `direction` is `in` for packets from the peer's site and `out` for packets to it.
 
 mod paths;
+mod rack;
 mod split;
 
 use daemon::openmetrics::{Exposition, Kind};
@@ -229,6 +230,9 @@ pub fn render(status: &Status) -> String {
     if let Some(split) = &status.split {
         split::append(&mut out, split);
     }
+    if let Some(rack) = &status.rack {
+        rack::append(&mut out, rack);
+    }
     paths::write(&mut out, &peers);
     out.finish()
 }
@@ -408,6 +412,7 @@ mod tests {
         let congestion = &mut status.peers[0].ingress.congestion;
         (congestion.path_marked, congestion.path_dropped) = (25, 26);
         status.split = Some(split::tests::status());
+        status.rack = Some(rack::tests::status());
         status
     }
 
@@ -471,7 +476,7 @@ mod tests {
             assert!(runbook.contains(&format!("\n### {alert}\n")), "the runbook has no entry {alert}");
         }
         let concerns = maelstrom_core::observe::Concern::ALL.iter().map(|concern| concern.id());
-        for reason in concerns.chain(["no_answer", "no_tap", "no_injection"]) {
+        for reason in concerns.chain(["no_answer", "no_tap", "no_injection", "part_unprotected"]) {
             assert!(
                 runbook.contains(&format!("`{reason}`")),
                 "the runbook does not have the reason {reason}"

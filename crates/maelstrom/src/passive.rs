@@ -8,7 +8,8 @@
 //! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]);
 //!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]); drain the
 //!    device of the tunnel (`tunnel.rs`),
-//! 4. decode the datagrams ([`Passive::decode`]), and follow peers that have moved (`names.rs`),
+//! 4. decode the datagrams ([`Passive::decode`]), follow peers that have moved (`names.rs`), and take or
+//!    leave parts as a member of a rack (`rack.rs`),
 //! 5. adapt the share of flows that is protected (`overload.rs`) and the tick (`tick.rs`), handle timers
 //!    ([`Passive::handle_timeout`]), and send all output ([`Engine::flush_due`]),
 //! 6. at intervals: check the interfaces (`interfaces.rs`, `doors.rs`), the path's MTU (`path_mtu.rs`) and
@@ -21,6 +22,7 @@
 //! Questions that may wait for locks of the kernel are errands of another thread (`errands.rs`).
 
 use std::io;
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,6 +51,7 @@ use crate::overload::Overload;
 use crate::pause::{Pauses, Reason};
 use crate::ports::Ports;
 use crate::pulse::boot_us;
+use crate::rack::Racked;
 use crate::segments::Segments;
 use crate::split::Split;
 use crate::strangers::Strangers;
@@ -71,6 +74,7 @@ pub(crate) const SOCKET: u64 = 2;
 pub(crate) const SIGNALS: u64 = 3;
 pub(crate) const CONTROL: u64 = 4;
 pub(crate) const TUNNEL: u64 = 5;
+const RACK: u64 = 7;
 
 /// State of the repair channel in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +133,8 @@ pub struct Passive {
     pub(crate) strangers: Strangers,
     /// Connections that end here, on a thread of their own.
     pub(crate) split: Split,
+    /// Membership of a rack, if the configuration names one.
+    pub(crate) rack: Option<Racked>,
     /// Observes the peers, and logs what changes.
     pub(crate) watch: Watch,
     pub(crate) upgrade: Upgrade,
@@ -161,6 +167,7 @@ impl Passive {
             self.check_for_gap();
             self.decode();
             self.follow_moves();
+            self.follow_rack();
             self.adapt_share();
             self.adapt_tick();
             self.handle_timeout();
@@ -188,6 +195,7 @@ impl Passive {
         }
         self.fail_upgrade("this process stops");
         info!("stopping");
+        self.leave_rack();
         self.losses.close(&self.engine.gateway, &self.config);
         self.segments.settle();
         self.split = Split::default();
@@ -199,7 +207,8 @@ impl Passive {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let due = [self.engine.gateway.poll_timeout(), self.engine.held_back_until_us()];
+        let beat_us = self.rack.as_ref().map(Racked::due_us);
+        let due = [self.engine.gateway.poll_timeout(), self.engine.held_back_until_us(), beat_us];
         let until = match due.into_iter().flatten().min() {
             _ if self.behind || self.fills_tunnel || self.channel == Channel::More => Duration::ZERO,
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
@@ -406,6 +415,7 @@ pub(crate) fn watch<'d>(
     socket: &RepairSocket,
     doors: impl Iterator<Item = &'d Door>,
     tunnel: Option<&Tunnel>,
+    rack: Option<&UdpSocket>,
     signals: &Signals,
     control: &Control,
 ) -> Result<Poller, StartError> {
@@ -416,6 +426,9 @@ pub(crate) fn watch<'d>(
         }
         if let Some(tunnel) = tunnel {
             poller.add(tunnel, TUNNEL, Interest::Readable)?;
+        }
+        if let Some(rack) = rack {
+            poller.add(rack, RACK, Interest::Readable)?;
         }
         poller.add(socket, SOCKET, Interest::Readable)?;
         for socket in doors.filter_map(|door| door.socket.as_ref()) {

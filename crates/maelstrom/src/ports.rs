@@ -118,7 +118,7 @@ pub(crate) fn fixed_addresses(config: &GatewayConfig) -> Vec<SocketAddr> {
 
 /// Networks of the peers whose packets the tap shows.
 fn networks(config: &GatewayConfig) -> Vec<IpNet> {
-    let passive = config.peers.iter().filter(|peer| peer.mode == Mode::Passive);
+    let passive = config.sites().filter(|peer| peer.mode == Mode::Passive);
     passive.flat_map(|peer| peer.networks.iter().copied()).collect()
 }
 
@@ -194,6 +194,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         networks: peer.networks.clone(),
         key: peer.key.clone(),
         next_key: peer.next_key.clone(),
+        is_of_rack: peer.rack.is_some(),
         trusts_path: peer.path == PathChoice::Trusted,
         is_tunnel: peer.mode == Mode::Tunnel,
         paths: peer.paths.iter().map(further).collect(),

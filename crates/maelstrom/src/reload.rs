@@ -11,10 +11,12 @@
 //!    of which one was lost;
 //! 5. recovery pauses until tap and repair channel are drained.
 
+use std::net::UdpSocket;
+
 use netio::poll::Poller;
 use tracing::{info, warn};
 
-use crate::config::{self, GatewayConfig};
+use crate::config::{self, GatewayConfig, Rack};
 use crate::doors::{self, Door, inbox};
 use crate::engine::ALL_OUTGOING;
 use crate::error::StartError;
@@ -22,6 +24,7 @@ use crate::findings;
 use crate::names::keep_addresses;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
+use crate::rack::open_socket;
 use daemon::control::Control;
 
 /// Maximum number of rounds in which a tap is read to its end: more than its buffer holds in full packets.
@@ -34,6 +37,8 @@ struct Prepared {
     core: maelstrom_core::Config,
     replacement: Replacement,
     control: Option<Control>,
+    /// Socket for heartbeats, if their address is another.
+    heartbeats: Option<UdpSocket>,
     poller: Poller,
 }
 
@@ -88,8 +93,15 @@ impl Passive {
         let present = self.ports.outlets.tunnel.as_ref().filter(|_| !replacement.ends_tunnel);
         let tunnel = replacement.tunnel.as_ref().or(present);
         let control_socket = control.as_ref().unwrap_or(&self.control);
-        let poller = watch(tap, socket, doors, tunnel, &self.signals, control_socket)?;
-        Ok(Prepared { config, core, replacement, control, poller })
+        let present = self.rack.as_ref().map(|racked| &racked.socket);
+        let stays = present.filter(|_| {
+            config.rack.as_ref().map(Rack::address) == self.config.rack.as_ref().map(Rack::address)
+        });
+        let wanted = config.rack.as_ref().filter(|_| stays.is_none());
+        let heartbeats = wanted.map(open_socket).transpose()?;
+        let rack = heartbeats.as_ref().or(stays);
+        let poller = watch(tap, socket, doors, tunnel, rack, &self.signals, control_socket)?;
+        Ok(Prepared { config, core, replacement, control, heartbeats, poller })
     }
 
     pub(crate) fn read_tap_to_its_end(&mut self) {
@@ -105,7 +117,7 @@ impl Passive {
 
     /// Makes the change. Only the new tap can fail; then there is no tap until `interfaces.rs` opens one.
     fn commit(&mut self, prepared: Prepared) {
-        let Prepared { config, replacement, control, poller, .. } = prepared;
+        let Prepared { config, replacement, control, heartbeats, poller, .. } = prepared;
         self.engine.out = self.engine.gateway.outbox();
         if let Some(socket) = replacement.socket {
             self.ports.outlets.socket = socket;
@@ -140,6 +152,9 @@ impl Passive {
         self.exporter.configure(&config);
         self.engine.capturing.end();
         self.drop_filter();
+        if config.rack != self.config.rack {
+            self.join_rack(config.rack.as_ref(), heartbeats);
+        }
         self.config = config;
         self.names.configure(&self.config);
         self.split.configure(&self.config);

@@ -13,7 +13,7 @@ use maelstrom_core::observe::EventKind;
 use netio::clamp::{Ownership, SegmentClamp, SegmentLimit};
 use tracing::{debug, warn};
 
-use crate::config::{GatewayConfig, MtuChoice};
+use crate::config::{GatewayConfig, MtuChoice, Peer};
 use crate::errands::{Errand, Errands};
 use crate::passive::Passive;
 
@@ -248,12 +248,18 @@ fn table_of(tun: &str) -> String {
 
 /// The limits for the networks of all peers. Peers and paths have the order of the configuration.
 fn limits(config: &GatewayConfig, paths: &[Path]) -> Vec<SegmentLimit> {
-    let peers = config.peers.iter().zip(paths);
-    let limits = peers.flat_map(|(peer, path)| {
-        peer.networks
-            .iter()
-            .map(|&network| SegmentLimit { network, bytes: segment_max(path.packet_max, network) })
-    });
+    // A packet to the site of a rack may need repairs toward any of its gateways.
+    let narrowest = |site: &Peer| {
+        let is_of = |peer: &Peer| std::ptr::eq(peer, site) || peer.rack.is_some() && peer.rack == site.rack;
+        let of_site = config.peers.iter().zip(paths).filter(|(peer, _)| is_of(peer));
+        of_site.map(|(_, path)| path.packet_max).min()
+    };
+    let limits =
+        config.sites().filter_map(|site| Some((site, narrowest(site)?))).flat_map(|(site, packet_max)| {
+            let limit =
+                move |&network: &IpNet| SegmentLimit { network, bytes: segment_max(packet_max, network) };
+            site.networks.iter().map(limit)
+        });
     limits.collect()
 }
 

@@ -65,9 +65,10 @@ impl Passive {
         let mut not_protected = status::counts(gateway.unprotected().iter());
         *not_protected.entry(Unprotected::Overload.id().to_owned()).or_default() +=
             tap.map_or(0, |tap| tap.shed()[0]);
+        let rack = self.rack.as_ref().map(|racked| racked.status(*now_us));
         Status {
             schema: status::SCHEMA.to_owned(),
-            health: HealthStatus::of_gateway(&peers, tap.is_some(), inlet.is_some()),
+            health: HealthStatus::of_gateway(&peers, tap.is_some(), inlet.is_some(), rack.as_ref()),
             events: EventStatus::latest(*now_us, observer, |site| label(config, site)),
             gateway: GatewayStatus {
                 version: env!("CARGO_PKG_VERSION").into(),
@@ -91,6 +92,7 @@ impl Passive {
             rejected: status::counts(gateway.rejected().iter()),
             counters: status::counts(counters.into_iter()),
             split: self.split.status(),
+            rack,
             memory_bytes: gateway.memory_bytes() as u64,
         }
     }

@@ -1,5 +1,6 @@
 //! The start of a gateway: alone, or beside a process that it takes over from.
 
+use std::io;
 use std::path::Path;
 
 use daemon::control::Control;
@@ -24,6 +25,7 @@ use crate::overload::Overload;
 use crate::passive::{Channel, Passive, clock_us, watch};
 use crate::pause::Pauses;
 use crate::ports::{Outlets, Ports, core_config, open_inlet_beside, open_tap, open_tunnel};
+use crate::rack::open_socket;
 use crate::random::{entropy, random};
 use crate::segments::Segments;
 use crate::split::Split;
@@ -72,6 +74,11 @@ impl Passive {
     /// # Errors
     /// The step that failed, with its remedy. The other process then keeps its work.
     pub fn take_over(path: &Path, config: GatewayConfig, link: Link) -> Result<Self, StartError> {
+        if config.rack.is_some() {
+            let reason =
+                "the file names a rack since the other process has read it: reload or restart that one";
+            return Err(StartError::new("take over", io::Error::other(reason)));
+        }
         let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
         // Other signs than those of the other process: what that one injects has arrived here.
         let signs = Signs::new(random()?);
@@ -101,7 +108,9 @@ impl Passive {
         let tap = ports.tap.as_ref();
         let kind = tap.map_or("none", |tap| tap.kind().as_str());
         let Outlets { socket, doors, tunnel, .. } = &ports.outlets;
-        let poller = watch(tap, socket, doors.iter(), tunnel.as_ref(), &signals, &control)?;
+        let heartbeats = config.rack.as_ref().map(open_socket).transpose()?;
+        let rack = heartbeats.as_ref();
+        let poller = watch(tap, socket, doors.iter(), tunnel.as_ref(), rack, &signals, &control)?;
         let supervisor = Supervisor::from_environment().unwrap_or_else(|error| {
             warn!("the service manager is told nothing: {error}");
             Supervisor::default()
@@ -112,7 +121,8 @@ impl Passive {
         names.configure(&config);
         let mut split = Split::default();
         split.configure(&config);
-        Ok(Self {
+        let rack = config.rack.clone();
+        let mut passive = Self {
             path: path.to_owned(),
             engine,
             inbox: inbox(ports.outlets.doors.len()),
@@ -140,6 +150,7 @@ impl Passive {
             segments: Segments::default(),
             strangers: Strangers::default(),
             split,
+            rack: None,
             watch: Watch::default(),
             upgrade,
             stopping: false,
@@ -150,7 +161,11 @@ impl Passive {
             control,
             signals,
             poller,
-        })
+        };
+        if rack.is_some() {
+            passive.join_rack(rack.as_ref(), heartbeats);
+        }
+        Ok(passive)
     }
 }
 

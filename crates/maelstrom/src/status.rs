@@ -10,6 +10,7 @@ mod counters;
 mod health;
 mod keys;
 mod loss;
+mod rack;
 mod requests;
 mod split;
 mod tunnel;
@@ -33,6 +34,7 @@ pub use counters::{Counter, CounterCounts, reasons};
 pub use health::{EventStatus, FateStatus, HealthStatus, MinuteStatus, ReasonStatus, WindowStatus};
 pub use keys::KeyStatus;
 pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};
+pub use rack::{MemberStatus, PartStatus, RackStatus};
 pub use requests::RequestStatus;
 pub use split::{FarSiteStatus, SplitStatus};
 pub use tunnel::{PathDirection, ResequenceStatus, TunnelPath, TunnelStatus};
@@ -74,6 +76,9 @@ pub struct Status {
     /// TCP connections that end at this gateway; null if the configuration asks for none.
     #[serde(default)]
     pub split: Option<SplitStatus>,
+    /// The rack of this gateway; null if it is in none.
+    #[serde(default)]
+    pub rack: Option<RackStatus>,
     /// Memory held for packets and repairs, in bytes.
     pub memory_bytes: u64,
     /// The latest events, oldest first.

@@ -130,6 +130,7 @@ mod tests {
             networks: Vec::new(),
             key: PeerKey::new([n; 32]),
             next_key: None,
+            is_of_rack: false,
             trusts_path: false,
             is_tunnel: false,
             paths: Vec::new(),

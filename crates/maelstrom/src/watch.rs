@@ -1,11 +1,10 @@
 //! Events of the gateway, as the core's [`Observer`] finds them: in the log, and for the status.
 
-use ipnet::IpNet;
 use maelstrom_core::Gateway;
-use maelstrom_core::observe::{Condition, Event, EventKind, Level, Observer};
+use maelstrom_core::observe::{Condition, Event, EventKind, Level, Observer, Site};
 use tracing::{info, warn};
 
-use crate::config::GatewayConfig;
+use crate::config::{GatewayConfig, Peer};
 use crate::passive::Passive;
 
 /// Interval between messages to the service manager.
@@ -58,7 +57,7 @@ impl Watch {
         if now_us < self.next_told_us && conditions == self.told {
             return None;
         }
-        let labelled = |(peer, verdict)| format!("{}: {verdict}", crate::config::Peer::label(peer));
+        let labelled = |(peer, verdict)| format!("{}: {verdict}", Peer::label(peer));
         let text = config.peers.iter().zip(verdicts()).take(SHOWN_MAX).map(labelled).collect::<Vec<_>>();
         (self.told, self.next_told_us) = (conditions, now_us + TELL_US);
         Some(text.join("; "))
@@ -83,9 +82,12 @@ impl Passive {
 }
 
 /// The operator's name of the peer with this network, or its address.
-pub(crate) fn label(config: &GatewayConfig, site: IpNet) -> String {
-    let peer = config.peers.iter().find(|peer| peer.networks.contains(&site));
-    peer.map_or_else(|| site.to_string(), crate::config::Peer::label)
+pub(crate) fn label(config: &GatewayConfig, site: Site) -> String {
+    let Site { network, gateway } = site;
+    let is_it = |peer: &&Peer| {
+        peer.networks.contains(&network) && gateway.is_none_or(|address| peer.address == address)
+    };
+    config.peers.iter().find(is_it).map_or_else(|| network.to_string(), Peer::label)
 }
 
 fn log(event: &Event, peer: Option<&str>) {

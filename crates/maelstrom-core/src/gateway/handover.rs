@@ -72,6 +72,7 @@ impl Gateway {
         for (peer, config) in self.peers.iter_mut().zip(&mut self.config.peers) {
             let is_it = |left: &&PeerHandover| {
                 (&left.networks, left.is_tunnel) == (&config.networks, config.is_tunnel)
+                    && (!config.is_of_rack || left.address == config.address)
             };
             let left = left.iter().find(is_it);
             if let Some(left) = left.filter(|_| config.whereabouts != Whereabouts::Stated)

@@ -31,6 +31,7 @@ impl Gateway {
         if let Err(reason) = self.receive(now_us, from, datagram, out) {
             self.rejected.add(reason);
         }
+        self.share_recovered(now_us, before, out);
         self.count_recovered(before, out);
     }
 

@@ -34,6 +34,15 @@ pub enum Level {
     Warning,
 }
 
+/// Mark that tells peers apart, whatever their addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Its first network, which no other peer has but those of its rack.
+    pub network: IpNet,
+    /// Address of the gateway, if it is of a rack.
+    pub gateway: Option<SocketAddr>,
+}
+
 /// Something that happened. Displayed as a sentence without the peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
@@ -41,8 +50,8 @@ pub struct Event {
     pub number: u64,
     /// Time at which it was noticed.
     pub at_us: u64,
-    /// First network of the peer that it concerns; `None` if it concerns the gateway.
-    pub peer: Option<IpNet>,
+    /// The peer that it concerns; `None` if it concerns the gateway.
+    pub peer: Option<Site>,
     /// Its kind and facts.
     pub kind: EventKind,
 }
@@ -182,6 +191,29 @@ pub enum EventKind {
         /// The reason.
         reason: String,
     },
+    /// Something has changed in the rack of this gateway.
+    Rack {
+        /// The change.
+        news: RackNews,
+        /// Name of the member or of the part.
+        name: String,
+    },
+}
+
+reasons! {
+    /// Change in the rack of a gateway, without the name of the member or the part.
+    RackNews, RackNewsCounts {
+        /// A member is heard.
+        MemberPresent = "is a member of the rack that is heard",
+        /// A member is not heard any more. Others take its parts.
+        MemberGone = "is a member of the rack that is not heard any more",
+        /// A member has other members or parts in its file.
+        MemberDiffers = "is a member of the rack whose file has other members or parts",
+        /// This gateway has taken a part.
+        PartTaken = "is a part that this gateway takes",
+        /// This gateway has let a part go.
+        PartReleased = "is a part that this gateway leaves to another member",
+    }
 }
 
 impl EventKind {
@@ -213,6 +245,7 @@ impl EventKind {
             Self::NarrowPath { .. } => "path_narrow",
             Self::SegmentsLimited { .. } => "segments_limited",
             Self::SegmentsUnlimited { .. } => "segments_unlimited",
+            Self::Rack { news, .. } => news.id(),
         }
     }
 
@@ -230,7 +263,8 @@ impl EventKind {
             | Self::Path { is_alive: false, .. }
             | Self::Finding { .. }
             | Self::NarrowPath { .. }
-            | Self::SegmentsUnlimited { .. } => Level::Warning,
+            | Self::SegmentsUnlimited { .. }
+            | Self::Rack { news: RackNews::MemberGone | RackNews::MemberDiffers, .. } => Level::Warning,
             Self::Rate { level, .. } => *level,
             Self::Keys(state) => state.level(),
             _ => Level::Info,
@@ -271,6 +305,13 @@ impl EventKind {
             Self::SegmentsUnlimited { .. } => Some(
                 "load nf_tables with `modprobe nf_tables`, and give the gateway CAP_NET_ADMIN; or set `mtu = \
                  \"check\"`, and lower the MTU of the sites as `undrop gateway check` then proposes",
+            ),
+            Self::Rack { news: RackNews::MemberGone, .. } => Some(
+                "start that gateway again, or check the LAN between the two; others protect its parts as far as the \
+                 routes bring them the packets",
+            ),
+            Self::Rack { news: RackNews::MemberDiffers, .. } => Some(
+                "write the same `[[member]]` sections, and the same `networks` of the peers, into the files of all members",
             ),
             _ => None,
         }
@@ -373,6 +414,7 @@ impl EventKind {
                 f,
                 "TCP segments cannot be limited, so that repairs of long packets are cut in two: {reason}"
             ),
+            Self::Rack { news, name } => write!(f, "rack: {name} {news}"),
             _ => Ok(()),
         }
     }

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ipnet::IpNet;
-
-use super::event::{Event, EventKind};
+use super::event::{Event, EventKind, Site};
 
 /// Maximum number of events that are kept. Older ones are forgotten.
 pub const EVENTS_MAX: usize = 256;
@@ -18,7 +16,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    pub(super) fn push(&mut self, at_us: u64, peer: Option<IpNet>, kind: EventKind) {
+    pub(super) fn push(&mut self, at_us: u64, peer: Option<Site>, kind: EventKind) {
         if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
         }

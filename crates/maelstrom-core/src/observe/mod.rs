@@ -12,7 +12,7 @@ mod peer;
 mod verdict;
 mod windows;
 
-pub use event::{Event, EventKind, Level, PauseReason};
+pub use event::{Event, EventKind, Level, PauseReason, RackNews, Site};
 pub use journal::{EVENTS_MAX, Journal};
 pub use verdict::{Concern, Concerns, Condition, Verdict};
 pub use windows::{DELAY_BUCKETS, Fates, SPANS_S, Sample, Step, Window, delay_bound_us, delay_counts};

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::event::{EventKind, Level};
+use super::event::{EventKind, Level, Site};
 use super::journal::Journal;
 use super::limit::{Changes, Growth};
 use super::verdict::{Concern, Verdict, is_recovered, stays_lost};
@@ -15,7 +15,6 @@ use crate::findings::{Finding, Findings};
 use crate::keys::KeyState;
 use crate::peer_status::PeerStatus;
 use fec::RepairRate;
-use ipnet::IpNet;
 
 /// Time that a peer may be down before the reason must be known.
 const REASON_US: u64 = 1_000_000;
@@ -30,18 +29,16 @@ const CHOICE_US: u64 = 5_000_000;
 /// Share of repairs above which it is an event that a cap refuses them.
 const REFUSED_MIN: f64 = 0.1;
 
-/// Mark that tells peers apart, whatever their addresses: a network, which no two of them share.
-pub(super) type Site = Option<IpNet>;
-
 /// The site of a peer.
-pub(super) fn site(peer: &PeerConfig) -> Site {
-    peer.networks.first().copied()
+pub(super) fn site(peer: &PeerConfig) -> Option<Site> {
+    let gateway = peer.is_of_rack.then_some(peer.address);
+    peer.networks.first().map(|&network| Site { network, gateway })
 }
 
 /// The state of one peer, as far as events have told it.
 #[derive(Debug)]
 pub(super) struct Watched {
-    site: Site,
+    site: Option<Site>,
     address: SocketAddr,
     place: Place,
     windows: Windows,
@@ -83,7 +80,7 @@ impl Watched {
         }
     }
 
-    pub(super) fn site(&self) -> Site {
+    pub(super) fn site(&self) -> Option<Site> {
         self.site
     }
 

@@ -201,7 +201,7 @@ impl Peer {
                 token
             }
         };
-        let (watched, is_tunnel) = (self.config.networks.clone(), self.config.is_tunnel);
+        let (watched, is_tunnel) = (self.to_list(), self.config.is_tunnel);
         let (echo, previous) = (far_token, Token::UNKNOWN);
         let hello = Hello { token, echo, previous, restarts: false, is_tunnel, watched };
         let to = Envelope::to(self.index).at(Some(from));

@@ -9,13 +9,13 @@
 //! So each process sees all packets of its own stream, and each stream has a decoder from its first to its
 //! last packet. The stream in the other direction keeps its numbers, and a sliding window begins again.
 
+use super::listed::Listed;
 use super::renewal::Renewal;
 use super::{Peer, Session};
 use crate::handover::PeerHandover;
 use crate::key::PeerKey;
 use crate::keys::{FarKeys, Keys, Openers, Shown};
 use crate::outbox::Outbox;
-use crate::prefixes::PrefixTable;
 use crate::sender::Outlet;
 use crate::session::Sealer;
 use crate::wire::{KeyPart, Report};
@@ -134,7 +134,7 @@ impl Peer {
             seals: session.sealer.position(),
             opens: session.openers.positions().collect(),
             shown: session.far_keys.shown().map(|(key, part)| (seals(key), part.to_wire())).collect(),
-            watched: session.listed.clone(),
+            watched: session.listed.networks().to_vec(),
             position: self.egress.next().0,
             report,
             counts: [self.sessions, self.renewals],
@@ -170,10 +170,9 @@ impl Peer {
             key,
             openers,
             earlier: Openers::default(),
-            watched: PrefixTable::new(left.watched.iter().map(|&network| (network, ()))),
-            listed: left.watched.clone(),
+            listed: Listed::new(now_us, &left.watched),
         });
-        self.renewal = left.next.map(|next| Renewal::asked(now_us, next, far, keys.clone()));
+        self.renewal = left.next.map(|next| Renewal::asked(now_us, next, far, keys.clone(), self.to_list()));
         (self.own_token, self.own_keys, self.first) = (own, keys, left.first);
         self.past.clone_from(&left.past);
         self.identity.begin_session(left.first[0], left.first[1]);

@@ -10,7 +10,6 @@ use crate::greeting::Seen;
 use crate::key::Token;
 use crate::keys::{Keys, Shown};
 use crate::outbox::{Envelope, Outbox};
-use crate::prefixes::PrefixTable;
 use crate::session::HelloKey;
 use crate::wire::{HELLO_HEADER, HELLO_MAX, Hello, KeyPart, TAG, write_hello_header};
 
@@ -165,11 +164,9 @@ impl Peer {
         }
         match &mut self.session {
             Some(session) if session.far_token == hello.token => {
-                if session.listed != hello.watched {
+                if session.listed.update(now_us, &hello.watched) {
                     self.unwatched_source = None;
                 }
-                session.watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
-                session.listed.clone_from(&hello.watched);
                 self.on_key_shown(shown);
                 if hello.previous != Token::UNKNOWN {
                     // The peer has not received a datagram of the renewed session.
@@ -187,7 +184,7 @@ impl Peer {
             _ if !self.own_keys.contains(&shown.key) => self.renew(entropy),
             _ if self.past.len() == PAST_MAX => self.renew(entropy),
             _ => {
-                self.begin_session(now_us, hello.token, hello.watched.clone(), shown);
+                self.begin_session(now_us, hello.token, &hello.watched, shown);
                 // The peer may need these two datagrams to begin the session as well.
                 self.send_hello(now_us, hello.token, entropy, out);
                 self.send_report(now_us, out);
@@ -201,7 +198,8 @@ impl Peer {
         if self.session.as_ref().is_some_and(follows) {
             self.adopt(now_us);
         } else if let Some(renewal) = self.renewal.take() {
-            (self.own_token, self.own_keys) = (renewal.token, renewal.keys);
+            (self.own_token, self.own_keys, self.own_listed) = (renewal.token, renewal.keys, renewal.listed);
+            self.update_part();
         }
     }
 
@@ -213,7 +211,8 @@ impl Peer {
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
     ) {
-        let (watched, is_tunnel): (Vec<IpNet>, bool) = (self.config.networks.clone(), self.config.is_tunnel);
+        let listed = self.renewal.as_ref().map_or(&self.own_listed, |renewal| &renewal.listed);
+        let (watched, is_tunnel): (Vec<IpNet>, bool) = (listed.clone(), self.config.is_tunnel);
         let keys: Keys = self.renewal.as_ref().map_or(&self.own_keys, |renewal| &renewal.keys).clone();
         let told_at = self.renewal.as_ref().and_then(|renewal| renewal.told_at);
         let hello = match &self.renewal {

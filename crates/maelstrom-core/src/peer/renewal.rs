@@ -17,6 +17,8 @@
 use std::mem;
 use std::net::SocketAddr;
 
+use ipnet::IpNet;
+
 use super::handover::Leaving;
 use super::order::InOrder;
 use super::{GIVE_UP_US, HELLO_US, PAST_MAX, Peer, Session};
@@ -24,7 +26,6 @@ use crate::counters::Rejected;
 use crate::key::{PeerKey, Token};
 use crate::keys::{FarKeys, Keys, Openers, Shown};
 use crate::outbox::Outbox;
-use crate::prefixes::PrefixTable;
 use crate::session::Sealer;
 use crate::wire::{Hello, SealedHeader};
 
@@ -44,6 +45,8 @@ pub(super) struct Renewal {
     pub(super) token: Token,
     /// Keys that we accept with this token.
     pub(super) keys: Keys,
+    /// Networks that we list with this token.
+    pub(super) listed: Vec<IpNet>,
     openers: Openers,
     /// Whether the far gateway starts a new stream.
     pub(super) restarts: bool,
@@ -55,9 +58,9 @@ pub(super) struct Renewal {
 impl Renewal {
     /// Creates a renewal with a new stream, for which another process has told the token to the peer with
     /// token `far`.
-    pub(super) fn asked(now_us: u64, token: Token, far: Token, keys: Keys) -> Self {
+    pub(super) fn asked(now_us: u64, token: Token, far: Token, keys: Keys, listed: Vec<IpNet>) -> Self {
         let openers = Openers::new(&keys, far, token);
-        Self { token, keys, openers, restarts: true, told_at: None, begun_us: now_us }
+        Self { token, keys, listed, openers, restarts: true, told_at: None, begun_us: now_us }
     }
 
     /// Whether the next session has this epoch.
@@ -145,7 +148,8 @@ impl Peer {
         entropy(&mut token.0);
         let keys = Keys::of(&self.config);
         let openers = Openers::new(&keys, session.far_token, token);
-        self.renewal = Some(Renewal { token, keys, openers, restarts, told_at: None, begun_us: now_us });
+        let (listed, told_at) = (self.to_list(), None);
+        self.renewal = Some(Renewal { token, keys, listed, openers, restarts, told_at, begun_us: now_us });
         self.next_hello_us = now_us;
     }
 
@@ -159,7 +163,8 @@ impl Peer {
             session.earlier = Openers::default();
             self.on_stream_followed();
         }
-        (self.own_token, self.own_keys) = (renewal.token, renewal.keys);
+        (self.own_token, self.own_keys, self.own_listed) = (renewal.token, renewal.keys, renewal.listed);
+        self.update_part();
         // Keys of earlier tokens of the peer with this token of ours have never been used.
         self.past.clear();
         self.renewals += 1;
@@ -191,8 +196,7 @@ impl Peer {
         session.far_keys = far_keys;
         let openers = Openers::new(&self.own_keys, hello.token, self.own_token);
         session.change_keys(now_us, self.own_token, key, openers);
-        session.watched = PrefixTable::new(hello.watched.iter().map(|&network| (network, ())));
-        session.listed.clone_from(&hello.watched);
+        session.listed.update(now_us, &hello.watched);
         if hello.restarts {
             self.egress.restart();
         }

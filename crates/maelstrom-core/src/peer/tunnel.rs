@@ -33,7 +33,7 @@ impl Peer {
             let is_heard = self.channel.trouble() == Some(Trouble::Unheard);
             return Err(if is_heard { Unprotected::Unheard } else { Unprotected::PeerDown });
         };
-        if !session.watched.contains(packet.source()) && !packet.is_icmp_error() {
+        if !session.listed.contains(packet.source()) && !packet.is_icmp_error() {
             self.unwatched_source = Some((packet.source(), now_us));
             return Err(Unprotected::ForeignSource);
         }

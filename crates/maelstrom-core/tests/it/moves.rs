@@ -52,7 +52,8 @@ fn a_peer_that_moves_keeps_its_counters_and_is_one_event() {
         assert_eq!(pair.status(A, |peer| (peer.egress.source_packets, peer.sessions)), (100, 1));
         assert!(pair.status(A, |peer| peer.is_up), "the session continues");
         let moved = observer.journal().since(0).filter(|event| event.kind.id() == "peer_moved");
-        let moved: Vec<_> = moved.map(|event| (event.kind.clone(), event.peer)).collect();
+        let moved: Vec<_> =
+            moved.map(|event| (event.kind.clone(), event.peer.map(|site| site.network))).collect();
         let site = Some("10.81.2.0/24".parse().unwrap());
         assert_eq!(moved, [(EventKind::Moved { to: elsewhere }, site)]);
         assert_eq!(observer.journal().since(0).filter(|event| event.kind.id() == "peer_up").count(), 1);

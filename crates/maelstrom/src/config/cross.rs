@@ -11,7 +11,7 @@ use super::caps;
 use super::draft::{Draft, PeerDraft};
 use super::keys::CodeKeys;
 use super::types::{PeerAddress, SchemeChoice};
-use super::{memory, paths, split, tunnel};
+use super::{memory, paths, rack, split, tunnel};
 
 /// Runs all cross checks. Values that could not be read take no part in them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
@@ -30,6 +30,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     split::check(draft, findings);
     paths::check(draft, findings);
     tunnel::check(draft, findings);
+    rack::check(draft, findings);
 }
 
 fn interfaces_differ(draft: &Draft, findings: &mut Findings) {
@@ -301,7 +302,9 @@ struct Claim<'a> {
 /// that a stack holds the networks around the one under test.
 fn networks_are_disjoint(peers: &[PeerDraft], findings: &mut Findings) {
     let mut claims: Vec<Claim<'_>> = Vec::new();
-    for (peer, draft) in peers.iter().enumerate() {
+    // The gateways of a rack have the same networks, which their own check compares.
+    let is_first = |peer: &usize| !peers[..*peer].iter().any(|other| rack::is_same(other, &peers[*peer]));
+    for (peer, draft) in peers.iter().enumerate().filter(|(peer, _)| is_first(peer)) {
         claims.extend(draft.networks.iter().map(|setting| Claim { peer, setting }));
     }
     claims.sort_by_key(|claim| (claim.setting.value.network(), claim.setting.value.prefix_len()));

@@ -10,6 +10,7 @@ use maelstrom_core::controller::Targets;
 use maelstrom_core::{Class, PathUse, PeerKey, Schedule, Scheme};
 
 use super::keys::{ClassDraft, CodeDraft, Gateway, GatewayDraft};
+use super::rack::{Rack, RackDraft};
 use super::split::{Split, SplitDraft};
 use super::types::{Code, Mode, PathChoice, Peer, PeerAddress, PeerPath, SchemeChoice};
 
@@ -24,8 +25,20 @@ pub struct GatewayConfig {
     pub classes: Vec<Class>,
     /// The section `[split]`: connections that end at the gateways.
     pub split: Split,
+    /// The sections `[rack]` and `[[member]]`: gateways of this site that share its traffic.
+    pub rack: Option<Rack>,
     /// The sections `[[peer]]`: the far gateways; at least one.
     pub peers: Vec<Peer>,
+}
+
+impl GatewayConfig {
+    /// A peer of each far site: of a rack, the first of its gateways, which have the same networks.
+    pub(crate) fn sites(&self) -> impl Iterator<Item = &Peer> {
+        let is_first = |(at, peer): &(usize, &Peer)| {
+            peer.rack.is_none() || self.peers[..*at].iter().all(|other| other.rack != peer.rack)
+        };
+        self.peers.iter().enumerate().filter(is_first).map(|(_, peer)| peer)
+    }
 }
 
 /// The values of the file. `None` means wrong or missing; a finding says which.
@@ -37,6 +50,7 @@ pub(super) struct Draft {
     /// The classes, in order.
     pub(super) classes: Vec<ClassDraft>,
     pub(super) split: SplitDraft,
+    pub(super) rack: RackDraft,
     pub(super) peers: Vec<PeerDraft>,
 }
 
@@ -114,6 +128,7 @@ pub(super) struct PeerDraft {
     /// `None` also if the file names none.
     pub(super) next_key: Option<Setting<PeerKey>>,
     pub(super) carrier: Option<Setting<Option<SocketAddr>>>,
+    pub(super) rack: Option<Setting<Option<String>>>,
     pub(super) path: Option<Setting<PathChoice>>,
     pub(super) mode: Option<Setting<Option<Mode>>>,
     pub(super) route: Option<Setting<bool>>,
@@ -157,6 +172,7 @@ impl PeerDraft {
             key: self.key.expect(GAP).value,
             next_key: self.next_key.map(|key| key.value),
             carrier: self.carrier.expect(GAP).value,
+            rack: self.rack.expect(GAP).value,
             path: self.path.expect(GAP).value,
             mode: self.mode.expect(GAP).value.unwrap_or(mode),
             route: self.route.expect(GAP).value,
@@ -176,12 +192,14 @@ impl Draft {
     pub(super) fn finish(self) -> GatewayConfig {
         let gateway = Gateway::finish(self.gateway);
         let (v6, mode) = (gateway.listen.is_ipv6(), gateway.mode);
+        let peers: Vec<Peer> = self.peers.into_iter().map(|peer| peer.finish(v6, mode)).collect();
         GatewayConfig {
             gateway,
             code: self.code.finish(),
             classes: self.classes.into_iter().map(ClassDraft::class).collect(),
             split: Split::finish(self.split),
-            peers: self.peers.into_iter().map(|peer| peer.finish(v6, mode)).collect(),
+            rack: self.rack.finish(&peers),
+            peers,
         }
     }
 }

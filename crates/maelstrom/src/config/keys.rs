@@ -14,6 +14,7 @@ use maelstrom_core::{Match, Protect, RepairDscp, RepairRate, Requests};
 
 use super::classes::{self, Conditions};
 use super::peer_keys::PeerKeys;
+use super::rack::{MemberKeys, RackKeys};
 use super::split::Split;
 use super::types::{InjectionChoice, Mode, MtuChoice, SchemeChoice, TapChoice};
 use super::values::{self, NAMES_MAX, PEER_NAME_CHARS_MAX, SOCKET_PATH_BYTES_MAX};
@@ -45,7 +46,7 @@ const SLIDING: Only = Only { key: "scheme", words: &["sliding"] };
 /// The sections and keys that a file may have.
 pub fn layout() -> Layout {
     let layout = Layout::default().with::<Gateway>().with::<CodeKeys>().with::<ClassKeys>();
-    layout.with::<Split>().with::<PeerKeys>()
+    layout.with::<Split>().with::<RackKeys>().with::<MemberKeys>().with::<PeerKeys>()
 }
 
 fn rate() -> Text<RepairRate> {

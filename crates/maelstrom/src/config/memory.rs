@@ -219,6 +219,7 @@ mod tests {
             networks: vec!["10.81.2.0/24".parse().unwrap()],
             key: PeerKey::new([7; 32]),
             next_key: None,
+            is_of_rack: false,
             trusts_path: false,
             is_tunnel: false,
             paths: Vec::new(),

@@ -70,6 +70,16 @@ diagnostics::settings! {
             default: Fallback::Absent("none: no connection to the peer's networks is split"),
             example: "carrier = \"10.81.2.1:4701\"",
         }
+        /// Rack of the far site that this gateway belongs to. The peers of one rack have the same `networks`,
+        /// and each tells by itself which packets it protects and gets repairs for.
+        rack: Option<String> {
+            form: Optional(Text::new(
+                format!("a name of 1 to {PEER_NAME_CHARS_MAX} characters without control characters"),
+                values::peer_name,
+            )),
+            default: Fallback::Absent("none: the only gateway of its site"),
+            example: "rack = \"tokyo\"",
+        }
         /// Path of packets to and from this site. Both gateways of a pair must state the same.
         mode: Option<Mode> {
             form: Optional(Choice(&MODES)),

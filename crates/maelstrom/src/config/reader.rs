@@ -4,14 +4,16 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use diagnostics::settings::{Document, Fault, Section as _, Setting, parse};
+use diagnostics::settings::{Document, Fault, KeyInfo, Section as _, Setting, parse};
 use diagnostics::{Diagnostic, Findings, Source, quoted, shell_word};
 use keyfile::KeyError;
+use maelstrom_core::rack::MEMBERS_MAX;
 use maelstrom_core::{CLASSES_MAX, PeerKey};
 
 use super::draft::{Draft, PeerDraft};
 use super::keys::{CONTROL_DEFAULT, ClassKeys, CodeKeys, Gateway, GatewayDraft, PEERS_MAX, layout};
 use super::peer_keys::{PeerKeys, PeerKeysDraft};
+use super::rack::{MemberKeys, RackDraft, RackKeys};
 use super::split::Split;
 use super::values::SOCKET_PATH_BYTES_MAX;
 
@@ -28,6 +30,9 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     let classes = document.sections::<ClassKeys>(CLASSES_MAX, "join classes that have the same `protect`");
     let classes = classes.into_iter().map(|(_, class)| class).collect();
     let split = document.section::<Split>();
+    let rack_keys = document.section::<RackKeys>();
+    let members = document.sections::<MemberKeys>(MEMBERS_MAX, "divide the members into two racks");
+    let members = members.into_iter().map(|(_, member)| member).collect();
     let peers = read_peers(&mut document);
     document.finish();
     resolve_control(&mut gateway, source, findings);
@@ -35,8 +40,10 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
         *record = source.resolve(record);
     }
     let mut keys = KeyFiles { source, findings, read: read_key };
+    let key = rack_keys.key_file.clone().and_then(|file| keys.key_of_rack(file));
+    let rack = RackDraft { keys: rack_keys, key, members };
     let peers = peers.into_iter().map(|(title, peer)| keys.complete(&title, peer));
-    Some(Draft { gateway, code, classes, split, peers: peers.collect() })
+    Some(Draft { gateway, code, classes, split, rack, peers: peers.collect() })
 }
 
 /// The control socket of a file whose syntax is wrong: that of the first line that sets it, or else the
@@ -93,7 +100,7 @@ impl KeyFiles<'_> {
             self.key_of(title, "next_key_file", file)
         });
         let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
-        let PeerKeysDraft { name, address, carrier, path, mode, route, .. } = peer;
+        let PeerKeysDraft { name, address, carrier, rack, path, mode, route, .. } = peer;
         PeerDraft {
             name,
             address,
@@ -101,6 +108,7 @@ impl KeyFiles<'_> {
             key,
             next_key,
             carrier,
+            rack,
             path,
             mode,
             route,
@@ -111,14 +119,24 @@ impl KeyFiles<'_> {
         }
     }
 
+    /// The key that the members of the rack share.
+    fn key_of_rack(&mut self, file: Setting<Option<PathBuf>>) -> Option<Setting<PeerKey>> {
+        let file = Setting { value: file.value?, span: file.span };
+        self.key_in(&RackKeys::key("key_file"), RackKeys::HEADER, file)
+    }
+
     /// The key in the file that the setting `name` names.
     fn key_of(&mut self, title: &str, name: &str, file: Setting<PathBuf>) -> Option<Setting<PeerKey>> {
+        self.key_in(&PeerKeys::key(name), title, file)
+    }
+
+    fn key_in(&mut self, key: &KeyInfo, title: &str, file: Setting<PathBuf>) -> Option<Setting<PeerKey>> {
         let path = self.source.resolve(&file.value);
         match (self.read)(&path) {
-            Ok(key) => Some(Setting { value: key, span: file.span }),
+            Ok(value) => Some(Setting { value, span: file.span }),
             Err(error) => {
                 let fault = key_fault(&path, &error).seen(quoted(&file.value.to_string_lossy()));
-                self.findings.add(PeerKeys::key(name).diagnose(title, file.span, fault));
+                self.findings.add(key.diagnose(title, file.span, fault));
                 None
             }
         }

@@ -241,6 +241,8 @@ pub struct Peer {
     pub next_key: Option<PeerKey>,
     /// Where it takes carriers of split connections.
     pub carrier: Option<SocketAddr>,
+    /// The rack that it belongs to: peers of one rack have the same networks.
+    pub rack: Option<String>,
     /// Whether missing packets may have taken another path.
     pub path: PathChoice,
     /// How packets travel to its site.

@@ -1,11 +1,11 @@
 //! Health, windows and events in the status of a gateway.
 
 use maelstrom_core::observe::{
-    Concern, Condition, Event, EventKind, Fates, Level, Observer, SPANS_S, Step, Verdict, Window,
+    Concern, Condition, Event, EventKind, Fates, Level, Observer, SPANS_S, Site, Step, Verdict, Window,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{PeerStatus, percent};
+use super::{PeerStatus, RackStatus, percent};
 
 /// Maximum number of events in a status.
 const EVENTS_SHOWN: usize = 64;
@@ -131,10 +131,30 @@ impl HealthStatus {
     }
 
     /// The health of a gateway with these peers. Without a tap nothing is protected; without a way into the
-    /// kernel nothing is recovered.
-    pub(crate) fn of_gateway(peers: &[PeerStatus], has_tap: bool, injects: bool) -> Self {
+    /// kernel nothing is recovered. A rack may have parts that nobody protects.
+    pub(crate) fn of_gateway(
+        peers: &[PeerStatus],
+        has_tap: bool,
+        injects: bool,
+        rack: Option<&RackStatus>,
+    ) -> Self {
         let peers: Vec<&Self> = peers.iter().map(|peer| &peer.health).collect();
-        Self::of_all(&peers, has_tap, injects)
+        Self::of_all(&peers, has_tap, injects).with_rack(rack)
+    }
+
+    fn with_rack(mut self, rack: Option<&RackStatus>) -> Self {
+        let unprotected: Vec<&str> = rack.into_iter().flat_map(RackStatus::unprotected).collect();
+        if unprotected.is_empty() {
+            return self;
+        }
+        if self.is_protected() {
+            let text = self.text.strip_prefix(&self.state).unwrap_or_default().to_owned();
+            self.state = Condition::Degraded.id().to_owned();
+            self.text = format!("{}{text}", self.state);
+        }
+        let text = format!("no gateway of the rack protects {}", unprotected.join(", "));
+        self.reasons.push(ReasonStatus { id: "part_unprotected".to_owned(), peer: None, text });
+        self
     }
 
     fn of_all(peers: &[&Self], has_tap: bool, injects: bool) -> Self {
@@ -184,11 +204,7 @@ impl PeerStatus {
 
 impl EventStatus {
     /// The latest events, oldest first. `label`: the operator's name of a peer.
-    pub(crate) fn latest(
-        now_us: u64,
-        observer: &Observer,
-        label: impl Fn(ipnet::IpNet) -> String,
-    ) -> Vec<Self> {
+    pub(crate) fn latest(now_us: u64, observer: &Observer, label: impl Fn(Site) -> String) -> Vec<Self> {
         let journal = observer.journal();
         let from = journal.count().saturating_sub(EVENTS_SHOWN as u64);
         journal.since(from).map(|event| Self::of(now_us, event, event.peer.map(&label))).collect()
@@ -262,6 +278,7 @@ impl FateStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::PartStatus;
 
     fn peer(condition: Condition, concerns: &[Concern]) -> HealthStatus {
         let verdict = Verdict { condition, concerns: concerns.to_vec(), ..Verdict::default() };
@@ -290,6 +307,27 @@ mod tests {
         }
         let health = HealthStatus::of_all(&[&good(), &down()], true, true);
         assert_eq!(health.text, "degraded, 1 of 2 peers protected");
+    }
+
+    #[test]
+    fn a_part_that_no_gateway_of_the_rack_protects_degrades_it() {
+        let part = |name: &str, protected_by: &[&str]| PartStatus {
+            name: name.to_owned(),
+            protected_by: protected_by.iter().map(|&member| member.to_owned()).collect(),
+            ..PartStatus::default()
+        };
+        let good = peer(Condition::Protected, &[]);
+        let of = |parts: Vec<PartStatus>| {
+            let rack = RackStatus { parts, ..RackStatus::default() };
+            HealthStatus::of_all(&[&good], true, true).with_rack(Some(&rack))
+        };
+        assert!(of(vec![part("east-1", &["east-2"])]).is_protected());
+        let poor = of(vec![part("east-1", &["east-2"]), part("east-2", &[])]);
+        assert_eq!(poor.text, "degraded, 1 of 1 peers protected");
+        assert_eq!(poor.reasons[0].text, "no gateway of the rack protects east-2");
+        let down = HealthStatus::of_all(&[&peer(Condition::Down, &[])], true, true);
+        let rack = RackStatus { parts: vec![part("east-1", &[])], ..RackStatus::default() };
+        assert!(down.with_rack(Some(&rack)).is_down());
     }
 
     #[test]

@@ -158,6 +158,11 @@ fn obstacle(config: &GatewayConfig, splits: bool) -> Option<&'static str> {
     if tunnel::is_wanted(config) {
         return Some("packets in a tunnel cannot be handed over");
     }
+    if config.rack.is_some() {
+        return Some(
+            "the parts of a member of a rack cannot be handed over, and the other members take them",
+        );
+    }
     splits.then_some("connections that are split cannot be handed over")
 }
 

@@ -24,6 +24,7 @@ mod node;
 mod pair;
 mod paths;
 mod prometheus;
+mod rack;
 mod relay;
 mod report;
 mod requests;

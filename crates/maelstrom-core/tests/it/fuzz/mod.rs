@@ -142,6 +142,7 @@ impl Liar {
                 networks: vec![network],
                 key: key.clone(),
                 next_key: None,
+                is_of_rack: false,
                 trusts_path: false,
                 is_tunnel,
                 // All that it says comes by the first.

@@ -45,6 +45,7 @@ pub fn config(side: usize) -> Config {
             networks: vec![format!("10.81.{}.0/24", 2 - side).parse().unwrap()],
             key: PeerKey::new([5; 32]),
             next_key: None,
+            is_of_rack: false,
             trusts_path: false,
             is_tunnel: false,
             paths: Vec::new(),

@@ -38,6 +38,7 @@ pub(super) fn hub(spokes: usize) -> Config {
         networks: vec![format!("10.82.{number}.0/24").parse().unwrap()],
         key: PeerKey::new([number as u8; 32]),
         next_key: None,
+        is_of_rack: false,
         trusts_path: true,
         is_tunnel: false,
         paths: Vec::new(),

@@ -13,6 +13,7 @@ mod names;
 mod netlink;
 mod network;
 mod paths;
+mod rack;
 mod record;
 mod route;
 mod ruleset;
@@ -47,6 +48,7 @@ fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(&Schedule, bool) -> usi
     record::check(draft, facts, findings);
     paths::check(draft, facts, findings);
     split::check(draft, facts, findings);
+    rack::check(draft, facts, findings);
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::*;
 
 mod codes;
 mod paths;
+mod rack;
 mod split;
 mod table;
 

@@ -1,6 +1,7 @@
 //! `undrop gateway status`: the counters of the running gateway.
 
 mod paths;
+mod rack;
 mod split;
 mod table;
 mod watched;

@@ -12,7 +12,7 @@ use maelstrom::status::reasons::{
     Withheld,
 };
 
-use super::{paths, split, watched};
+use super::{paths, rack, split, watched};
 
 pub(super) fn render(status: &Status) -> String {
     let gateway = &status.gateway;
@@ -55,6 +55,9 @@ pub(super) fn render(status: &Status) -> String {
     }
     if let Some(split) = &status.split {
         split::rows(&mut text, split);
+    }
+    if let Some(of_rack) = &status.rack {
+        rack::rows(&mut text, of_rack);
     }
     pauses(&mut text, &status.pauses);
     reasons::<Unprotected>(&mut text, "not protected", &status.not_protected);
@@ -282,7 +285,7 @@ pub(super) fn row(text: &mut String, title: &str, value: &str) {
 }
 
 /// Appends the counts above zero, one line each.
-fn reasons<R: Reason>(text: &mut String, title: &str, counts: &Counts) {
+pub(super) fn reasons<R: Reason>(text: &mut String, title: &str, counts: &Counts) {
     let mut title = title;
     for (reason, &count) in counts.iter().filter(|&(_, &count)| count > 0) {
         let _ = writeln!(text, "  {title:<18}{:>12}  {}", number(count), R::text_of(reason));
@@ -444,6 +447,7 @@ mod tests {
             rejected: Counts::from([("forged".to_owned(), 1), ("replayed".to_owned(), 0)]),
             counters: Counts::new(),
             split: None,
+            rack: None,
             memory_bytes: 3_145_728,
         }
     }

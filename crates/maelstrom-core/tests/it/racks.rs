@@ -1,0 +1,331 @@
+//! A far gateway and two gateways of one site that pass parts of their traffic to each other, in virtual
+//! time. Both stand in the way of all packets, so that each could protect any of them.
+
+use std::collections::{HashSet, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use ipnet::IpNet;
+use maelstrom_core::counters::Unprotected;
+use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus, Schedule};
+
+use crate::pair::{A, payload, trusting};
+
+const FAR: usize = 0;
+const ONE: usize = 1;
+const TWO: usize = 2;
+const DELAY_US: u64 = 20_000;
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+/// The parts of the far site's network.
+fn parts() -> [IpNet; 2] {
+    [net("10.81.2.0/25"), net("10.81.2.128/25")]
+}
+
+fn at(node: usize) -> SocketAddr {
+    SocketAddr::from(([10, 81, 9, node as u8 + 1], 4700))
+}
+
+fn key(member: usize) -> PeerKey {
+    PeerKey::new([member as u8; 32])
+}
+
+/// The gateway at the far end, with both gateways of the rack as peers.
+fn far() -> Config {
+    let peer = |member: usize| PeerConfig {
+        address: at(member),
+        networks: vec![net("10.81.1.0/24")],
+        key: key(member),
+        is_of_rack: true,
+        ..trusting(A).peers[0].clone()
+    };
+    Config { listen: at(FAR), schedule: Schedule::Auto, peers: vec![peer(ONE), peer(TWO)], ..trusting(A) }
+}
+
+fn member(number: usize) -> Config {
+    let networks = vec![net("10.81.2.0/24")];
+    let peer = PeerConfig { address: at(FAR), networks, key: key(number), ..trusting(A).peers[0].clone() };
+    Config { listen: at(number), schedule: Schedule::Auto, peers: vec![peer], ..trusting(A) }
+}
+
+struct Flight {
+    due_us: u64,
+    to: usize,
+    from: Option<SocketAddr>,
+    bytes: Vec<u8>,
+}
+
+struct Net {
+    now_us: u64,
+    nodes: Vec<Option<(Gateway, Outbox)>>,
+    wire: VecDeque<Flight>,
+    /// Packets that reached the hosts of each site: the far one and that of the rack.
+    delivered: [Vec<Vec<u8>>; 2],
+    sent: u32,
+    /// Packets that the link lost.
+    lost: [HashSet<Vec<u8>>; 2],
+    starts: u8,
+}
+
+impl Net {
+    /// Three gateways of which the members hold a part each.
+    fn up() -> Self {
+        let mut net = Self {
+            now_us: 1_000_000,
+            nodes: vec![None, None, None],
+            wire: VecDeque::new(),
+            delivered: Default::default(),
+            sent: 0,
+            lost: Default::default(),
+            starts: 0,
+        };
+        (0..3).for_each(|node| net.start(node));
+        net.advance(2_000_000);
+        net.hold(ONE, &parts()[..1]);
+        net.hold(TWO, &parts()[1..]);
+        net.advance(1_000_000);
+        net
+    }
+
+    fn start(&mut self, node: usize) {
+        self.starts += 1;
+        let config = if node == FAR { far() } else { member(node) };
+        let mut gateway = Gateway::new(config, [self.starts; 32]).unwrap();
+        if node != FAR {
+            gateway.hold(self.now_us, Some(Vec::new()));
+        }
+        let out = gateway.outbox();
+        self.nodes[node] = Some((gateway, out));
+    }
+
+    fn gateway(&mut self, node: usize) -> &mut Gateway {
+        &mut self.nodes[node].as_mut().unwrap().0
+    }
+
+    fn hold(&mut self, node: usize, networks: &[IpNet]) {
+        let now_us = self.now_us;
+        self.gateway(node).hold(now_us, Some(networks.to_vec()));
+    }
+
+    fn status<T>(&mut self, node: usize, peer: usize, read: impl FnOnce(&PeerStatus<'_>) -> T) -> T {
+        read(&self.gateway(node).peers().nth(peer).unwrap())
+    }
+
+    fn advance(&mut self, by_us: u64) {
+        let end_us = self.now_us + by_us;
+        loop {
+            self.exchange();
+            let timeouts = self.nodes.iter().flatten().filter_map(|(gateway, _)| gateway.poll_timeout());
+            let next_us = timeouts.chain(self.wire.front().map(|flight| flight.due_us)).min().unwrap();
+            if next_us > end_us {
+                break;
+            }
+            self.now_us = self.now_us.max(next_us);
+            for (gateway, out) in self.nodes.iter_mut().flatten() {
+                gateway.handle_timeout(self.now_us, out);
+            }
+        }
+        self.now_us = end_us;
+    }
+
+    fn exchange(&mut self) {
+        for _ in 0..10_000 {
+            (0..3).for_each(|node| self.send_out(node));
+            let Some(flight) = self.wire.pop_front_if(|flight| flight.due_us <= self.now_us) else { return };
+            match flight.from {
+                Some(from) => {
+                    let Some((gateway, out)) = &mut self.nodes[flight.to] else { continue };
+                    gateway.handle_datagram(self.now_us, from, &mut flight.bytes.clone(), out);
+                }
+                None => self.arrive(flight.to, &flight.bytes),
+            }
+        }
+        panic!("the gateways exchange datagrams without end");
+    }
+
+    /// A packet of a host arrives at a site: at the far one, or at that of the rack.
+    fn arrive(&mut self, site: usize, packet: &[u8]) {
+        let gates = if site == FAR { vec![FAR] } else { vec![ONE, TWO] };
+        for node in gates {
+            if let Some((gateway, out)) = &mut self.nodes[node] {
+                gateway.handle_incoming(self.now_us, packet, out);
+            }
+        }
+        self.delivered[site].push(packet.to_vec());
+    }
+
+    fn send_out(&mut self, node: usize) {
+        let Some((gateway, out)) = &mut self.nodes[node] else { return };
+        let site = usize::from(node != FAR);
+        self.delivered[site].extend(out.recovered.iter().map(|(_, packet)| packet.to_vec()));
+        out.recovered.clear();
+        let peers = &gateway.config().peers;
+        for (envelope, datagram) in out.datagrams.iter() {
+            let address = peers[envelope.peer].address;
+            let to = (0..3).find(|&node| at(node) == address).unwrap();
+            let (due_us, bytes) = (self.now_us + DELAY_US, datagram.to_vec());
+            self.wire.push_back(Flight { due_us, to, from: Some(at(node)), bytes });
+        }
+        out.datagrams.clear();
+    }
+
+    /// Sends a packet each way between hosts of the rack's site and of a part of the far site.
+    fn send(&mut self, part: usize, is_lost: bool) {
+        self.sent += 1;
+        let n = self.sent;
+        let (near, far) = (Ipv4Addr::new(10, 81, 1, 10), Ipv4Addr::new(10, 81, 2, 10 + 128 * part as u8));
+        let mut bytes = payload(n % 100);
+        bytes.extend_from_slice(&n.to_be_bytes());
+        for (site, (from, to)) in [(near, far), (far, near)].into_iter().enumerate() {
+            let packet = testkit::packet::udp4(from, to, 0, n as u16, &bytes);
+            let gates = if site == FAR { vec![ONE, TWO] } else { vec![FAR] };
+            for node in gates {
+                if let Some((gateway, out)) = &mut self.nodes[node] {
+                    gateway.handle_outgoing(self.now_us, &packet, out);
+                }
+            }
+            if is_lost {
+                self.lost[site].insert(packet);
+            } else {
+                let due_us = self.now_us + DELAY_US;
+                self.wire.push_back(Flight { due_us, to: site, from: None, bytes: packet });
+            }
+        }
+        self.advance(1_000);
+    }
+
+    /// Sends packets of both parts for a while, of which the link loses one in twenty.
+    fn run(&mut self, packets: usize) {
+        for n in 0..packets {
+            (0..2).for_each(|part| self.send(part, n % 20 == 7 + part));
+        }
+    }
+
+    /// Packets of a site's hosts that did not arrive, and number of those that arrived twice. Begins again.
+    fn settle(&mut self) -> [(usize, usize); 2] {
+        self.advance(3_000_000);
+        [0, 1].map(|site| {
+            let delivered = std::mem::take(&mut self.delivered[site]);
+            let distinct: HashSet<_> = delivered.iter().cloned().collect();
+            let missing = self.lost[site].drain().filter(|packet| !distinct.contains(packet)).count();
+            (missing, delivered.len() - distinct.len())
+        })
+    }
+
+    fn protected(&mut self, node: usize) -> u64 {
+        self.status(node, 0, |peer| peer.egress.source_packets)
+    }
+}
+
+const ALL: [(usize, usize); 2] = [(0, 0); 2];
+
+#[test]
+fn each_gateway_of_a_rack_protects_its_part_alone() {
+    let mut net = Net::up();
+    net.run(300);
+    assert_eq!(net.settle(), ALL);
+    assert_eq!([net.protected(ONE), net.protected(TWO)], [300, 300]);
+    for member in [ONE, TWO] {
+        let other =
+            net.gateway(member).unprotected().iter().find(|(reason, _)| *reason == Unprotected::OtherPart);
+        assert!(other.is_some_and(|(_, count)| count >= 300));
+        let (recovered, foreign) =
+            net.status(member, 0, |peer| (peer.ingress.recovered_packets, peer.ingress.foreign_packets));
+        assert_eq!(recovered, 15, "the far gateway repairs a part toward the gateway that holds it");
+        assert!(foreign >= 285, "and packets of the other part are not kept");
+    }
+    for peer in 0..2 {
+        assert_eq!(
+            net.status(FAR, peer, |peer| (peer.ingress.recovered_packets, peer.egress.source_packets)),
+            (15, 300)
+        );
+    }
+}
+
+#[test]
+fn a_part_moves_while_traffic_flows_and_is_protected_all_the_time() {
+    let (mut net, both) = (Net::up(), parts());
+    net.run(100);
+    // The second takes the first part too, and later the first lets it go; then back again.
+    for (taker, taken, giver, kept) in [(TWO, &both[..], ONE, &both[2..]), (ONE, &both[..1], TWO, &both[1..])]
+    {
+        net.hold(taker, taken);
+        for _ in 0..100 {
+            net.run(1);
+        }
+        assert!(net.gateway(taker).protects(both[0]) && net.gateway(giver).protects(both[0]));
+        net.run(60);
+        net.hold(giver, kept);
+        assert!(!net.gateway(giver).protects(both[0]));
+        net.run(160);
+    }
+    assert_eq!(net.settle(), ALL);
+    let sessions = [ONE, TWO].map(|member| net.status(member, 0, |peer| peer.sessions));
+    assert_eq!(sessions, [1, 1], "the sessions go on");
+}
+
+#[test]
+fn packets_that_two_gateways_protect_arrive_once() {
+    let mut net = Net::up();
+    net.hold(ONE, &parts());
+    net.hold(TWO, &parts());
+    net.advance(1_000_000);
+    net.run(400);
+    assert_eq!(net.settle(), ALL);
+    assert_eq!([net.protected(ONE), net.protected(TWO)], [800, 800]);
+}
+
+#[test]
+fn a_part_of_a_dead_gateway_is_protected_once_another_one_says_so() {
+    let mut net = Net::up();
+    net.run(100);
+    assert_eq!(net.settle(), ALL);
+    net.nodes[ONE] = None;
+    net.hold(TWO, &parts());
+    // Within a round trip the far gateway knows, although it takes the first for alive.
+    net.advance(3 * DELAY_US);
+    assert!(net.status(FAR, 0, |peer| peer.is_up) && net.gateway(TWO).protects(parts()[0]));
+    net.run(300);
+    assert_eq!(net.settle(), ALL);
+    // It returns, takes its part, and then the other one lets it go.
+    net.start(ONE);
+    net.advance(1_000_000);
+    net.run(100);
+    net.hold(ONE, &parts()[..1]);
+    net.run(100);
+    net.hold(TWO, &parts()[1..]);
+    net.run(200);
+    assert_eq!(net.settle(), ALL);
+    assert!(net.protected(ONE) >= 200);
+}
+
+#[test]
+fn without_a_holder_nothing_is_protected_and_nothing_comes_twice() {
+    let mut net = Net::up();
+    net.hold(ONE, &[]);
+    net.advance(1_000_000);
+    net.run(100);
+    let [(to_far, twice), (to_rack, again)] = net.settle();
+    assert_eq!((to_far, twice, to_rack, again), (5, 0, 5, 0));
+    let unheld = net.gateway(FAR).unprotected().iter().find(|(reason, _)| *reason == Unprotected::Unheld);
+    assert!(unheld.is_some_and(|(_, count)| count == 100), "{unheld:?}");
+}
+
+#[test]
+fn a_change_before_the_session_is_known_at_both_ends() {
+    let mut net = Net::up();
+    for step in 0..12 {
+        net.start(ONE);
+        // At each moment of the handshake.
+        net.advance(step * DELAY_US / 2);
+        net.hold(ONE, &parts()[..1]);
+        net.advance(2_000_000);
+        let listed = net.status(FAR, 0, |peer| peer.watched.to_vec());
+        assert_eq!(listed, &parts()[..1], "after {step} steps");
+        assert!(net.gateway(ONE).protects(parts()[0]));
+        net.run(60);
+        assert_eq!(net.settle(), ALL, "after {step} steps");
+    }
+}
