@@ -51,9 +51,10 @@ pub struct Offload {
     pub checksum_start: u16,
     /// Offset of the checksum field from `checksum_start`.
     pub checksum_offset: u16,
-    /// All segments carry the same IPv4 identification instead of counting up. GRO merges such packets too,
-    /// and no header reports it.
-    pub fixed_id: bool,
+    /// IPv4 headers whose flows were seen counting their identifications, a bit for each IP header: bit 0 is
+    /// the outermost. Without the bit, identification 0 with "don't fragment" is that of all segments: some
+    /// systems send it with every TCP segment, GRO merges these too, and no header reports it.
+    pub counting: u8,
 }
 
 impl Offload {
@@ -87,7 +88,7 @@ impl Offload {
             needs_checksum,
             checksum_start: if needs_checksum { field(6) } else { 0 },
             checksum_offset: if needs_checksum { field(8) } else { 0 },
-            fixed_id: false,
+            counting: 0,
         }
     }
 

@@ -333,6 +333,7 @@ impl Slot {
             segment_count: self.segments as u16,
             checksum_start: at as u16,
             checksum_offset: offset as u16,
+            counting: 1, // only such packets are joined
             ..Offload::segments(gso, self.segment_size as u16)
         };
         write(&offload, packet);

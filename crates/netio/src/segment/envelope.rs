@@ -30,6 +30,7 @@ pub(super) struct Envelope<'p> {
     pub(super) headers: &'p [u8],
     pub(super) inner: &'p [u8],
     layers: [Option<Layer>; LAYERS_MAX],
+    offload: Offload,
 }
 
 /// An IP header of the envelope, and what follows it before the next IP header.
@@ -60,21 +61,24 @@ impl<'p> Envelope<'p> {
             at += next;
             inner = &packet[at..layer.at + layer.layout.total];
         }
-        Ok((at > 0).then(|| Self { headers: &packet[..at], inner, layers }))
+        Ok((at > 0).then(|| Self { headers: &packet[..at], inner, layers, offload: *offload }))
     }
 
     /// Returns the offload of the inner packet. The kind of a super-packet in UDP is a guess by its outer
     /// header.
-    pub(super) fn inner_offload(&self, offload: &Offload) -> Offload {
-        let gso = match (offload.gso, Layout::of(self.inner).map(|layout| (layout.version, layout.protocol)))
-        {
+    pub(super) fn inner_offload(&self) -> Offload {
+        let gso = match (
+            self.offload.gso,
+            Layout::of(self.inner).map(|layout| (layout.version, layout.protocol)),
+        ) {
             (Gso::Udp4 | Gso::Udp6, Some((4, UDP))) => Gso::Udp4,
             (Gso::Udp4 | Gso::Udp6, Some((_, UDP))) => Gso::Udp6,
             (Gso::Udp4 | Gso::Udp6, Some((4, TCP))) => Gso::Tcp4,
             (Gso::Udp4 | Gso::Udp6, Some((_, TCP))) => Gso::Tcp6,
             (gso, _) => gso,
         };
-        Offload { gso, fixed_id: has_fixed_id(self.inner), ..*offload }
+        let depth = self.layers.iter().flatten().count();
+        Offload { gso, counting: self.offload.counting >> depth, ..self.offload }
     }
 
     /// Writes the outer headers of segment number `index` before its inner packet.
@@ -82,12 +86,12 @@ impl<'p> Envelope<'p> {
         segment[..self.headers.len()].copy_from_slice(self.headers);
         let total = segment.len();
         // The innermost checksum comes first, because the outer ones cover it.
-        for layer in self.layers.iter().rev().flatten() {
-            let Layer { at, layout, behind } = layer;
+        for (depth, layer) in self.layers.iter().enumerate().rev() {
+            let Some(Layer { at, layout, behind }) = layer else { continue };
             let transport = at + layout.transport;
             let ip = &mut segment[*at..];
             if layout.version == 4 {
-                let step = if has_fixed_id(ip) { 0 } else { index as u16 };
+                let step = if has_fixed_id(ip, depth, &self.offload) { 0 } else { index as u16 };
                 let id = word(ip, 4).wrapping_add(step);
                 put_word(ip, 2, (total - at) as u16);
                 put_word(ip, 4, id);
@@ -200,8 +204,25 @@ fn gre(packet: &[u8], at: usize) -> Result<(Option<usize>, usize), Refusal> {
     if matches!(ethertype, ETHERTYPE_V4 | ETHERTYPE_V6) { Ok((checksum, inner)) } else { Err(refused) }
 }
 
-/// Whether all segments share the identification of this IPv4 header: "don't fragment" with identification 0.
-/// A count that begins at 0 is taken for one as well, once in 65,536 super-packets.
-fn has_fixed_id(packet: &[u8]) -> bool {
-    packet.len() >= 20 && packet[0] >> 4 == 4 && packet[6] & 0x40 != 0 && word(packet, 4) == 0
+/// Whether all segments share the identification of this IPv4 header, number `depth` from the outside: "don't
+/// fragment" with identification 0, unless its flow was seen counting.
+pub(super) fn has_fixed_id(packet: &[u8], depth: usize, offload: &Offload) -> bool {
+    packet.len() >= 20
+        && packet[0] >> 4 == 4
+        && packet[6] & 0x40 != 0
+        && word(packet, 4) == 0
+        && offload.counting >> depth & 1 == 0
+}
+
+/// Calls `found` with the packet of each IP header of a super-packet, from the outside, and with whether it is
+/// the innermost. A super-packet that cannot be cut has none.
+pub(crate) fn each_ip_header(packet: &[u8], offload: &Offload, mut found: impl FnMut(&[u8], bool)) {
+    match Envelope::of(packet, offload) {
+        Ok(Some(envelope)) => {
+            envelope.layers.iter().flatten().for_each(|layer| found(&packet[layer.at..], false));
+            found(envelope.inner, true);
+        }
+        Ok(None) => found(packet, true),
+        Err(_) => {}
+    }
 }

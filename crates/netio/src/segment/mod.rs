@@ -4,7 +4,8 @@
 //! `inet_gso_segment`, `skb_checksum_help`), which cards imitate:
 //!
 //! - the payload is cut every `segment_size` bytes; all headers and options are copied;
-//! - the IPv4 identification counts up from one segment to the next, unless [`Offload::fixed_id`] is set;
+//! - the IPv4 identification counts up from one segment to the next, unless it is fixed
+//!   ([`Offload::counting`]);
 //! - lengths and checksums are recomputed; TCP sequence numbers advance;
 //! - FIN and PSH are set on the last segment only, CWR on the first only.
 //!
@@ -25,8 +26,9 @@ mod tunnel;
 use crate::checksum::{Sum, copy_and_sum};
 use crate::header::{Layout, TCP, UDP, put_word, word};
 use crate::offload::{Gso, Offload};
-use envelope::Envelope;
+use envelope::{Envelope, has_fixed_id};
 
+pub(crate) use envelope::each_ip_header;
 pub use refusal::Refusal;
 pub use tunnel::Sign;
 
@@ -68,7 +70,7 @@ pub fn cut(
     }
     let envelope = Envelope::of(packet, offload)?;
     if let Some(envelope) = &envelope {
-        return cut_inner(envelope, offload, scratch, emit);
+        return cut_inner(envelope, scratch, emit);
     }
     let plan = Plan::new(packet, offload)?;
     if plan.payload.len() <= plan.size {
@@ -92,11 +94,10 @@ pub fn cut(
 /// Cuts the innermost packet of a tunnel's super-packet, and repeats the outer headers before each segment.
 fn cut_inner(
     envelope: &Envelope<'_>,
-    offload: &Offload,
     scratch: &mut [u8],
     mut emit: impl FnMut(&mut [u8]),
 ) -> Result<usize, Refusal> {
-    let plan = Plan::new(envelope.inner, &envelope.inner_offload(offload))?;
+    let plan = Plan::new(envelope.inner, &envelope.inner_offload())?;
     let outer = envelope.headers.len();
     let needed = outer + plan.headers.len() + plan.size.min(plan.payload.len());
     if scratch.len() < needed {
@@ -232,7 +233,7 @@ impl<'p> Plan<'p> {
             payload: &packet[end..layout.total],
             layout,
             size: usize::from(offload.segment_size),
-            fixed_id: offload.fixed_id,
+            fixed_id: layout.protocol == TCP && has_fixed_id(packet, 0, offload),
             network: Sum::default(),
             transport: Sum::default(),
         };

@@ -26,8 +26,11 @@ fn a_tcp_super_packet_becomes_what_the_wire_carries() {
 fn a_fixed_identification_stays() {
     let payload = [5; 3000];
     let shape = Shape { id: 0, ..plain() };
-    let offload = Offload { fixed_id: true, ..Offload::segments(Gso::Tcp4, 1000) };
+    let offload = Offload::segments(Gso::Tcp4, 1000);
     assert_eq!(cut_all(&shape.unfinished(&payload), &offload).unwrap(), shape.wire(&payload, 1000, true));
+    // the count of a flow that was seen counting has wrapped
+    let offload = Offload { counting: 1, ..offload };
+    assert_eq!(cut_all(&shape.unfinished(&payload), &offload).unwrap(), shape.wire(&payload, 1000, false));
 }
 
 #[test]
@@ -335,18 +338,25 @@ fn a_payload_that_resembles_an_inner_packet_is_not_a_tunnel() {
     assert_eq!(cut_all(&shape.unfinished(&payload), &offload).map(|wire| wire.len()), Ok(5));
 }
 
+/// Whether all segments of a TCP packet share its identification. The kernel always counts those of UDP.
+fn has_fixed_id(shape: &Shape, counting: u8) -> bool {
+    !shape.v6 && !shape.udp && shape.id == 0 && counting & 1 == 0
+}
+
 proptest! {
     #[test]
     fn any_super_packet_becomes_what_the_wire_carries(
         shape in shapes(),
         payload in proptest::collection::vec(any::<u8>(), 1..6000),
         size in 1..3000_u16,
-        fixed_id: bool,
+        is_zero: bool,
+        counting in 0..2_u8,
         has_count: bool,
     ) {
-        let mut expected = shape.wire(&payload, usize::from(size), fixed_id);
+        let shape = Shape { id: if is_zero { 0 } else { shape.id }, ..shape };
+        let mut expected = shape.wire(&payload, usize::from(size), has_fixed_id(&shape, counting));
         let segment_count = if has_count { u16::try_from(expected.len()).unwrap() } else { 0 };
-        let offload = Offload { fixed_id, segment_count, ..Offload::segments(shape.gso(), size) };
+        let offload = Offload { counting, segment_count, ..Offload::segments(shape.gso(), size) };
         if expected.len() == 1 {
             // a single segment keeps its flags
             expected = vec![shape.packet(shape.id, shape.sequence, shape.flags, &payload)];
@@ -380,14 +390,17 @@ proptest! {
         between in prop::sample::select(vec![0, 4, 8, 8 + 14, 8 + 18, 12 + 14, 8 + 252 + 22]),
         has_count: bool,
         with_checksum: bool,
+        is_zero: bool,
+        counting in prop::sample::select(vec![0_u8, 2]),
     ) {
+        let inner = Shape { id: if is_zero { 0 } else { inner.id }, ..inner };
         let size = size.index(payload.len() - 1) + 1; // at least two segments
         let packet = tunnelled(&outer, between, &inner.unfinished(&payload), with_checksum);
         let count = u16::try_from(payload.len().div_ceil(size)).unwrap();
         let gso = if outer.v6 { Gso::Udp6 } else { Gso::Udp4 };
         let offload = Offload::segments(gso, u16::try_from(size).unwrap());
-        let offload = Offload { segment_count: if has_count { count } else { 0 }, ..offload };
-        let fixed = !inner.v6 && inner.id == 0;
+        let offload = Offload { counting, segment_count: if has_count { count } else { 0 }, ..offload };
+        let fixed = has_fixed_id(&inner, counting >> 1);
         let wire = udp_wire(&outer, between, &inner.wire(&payload, size, fixed), with_checksum);
         prop_assert_eq!(cut_all(&packet, &offload), Ok(wire));
     }
@@ -410,7 +423,7 @@ proptest! {
         let gso = if is_guess { kind_of(&packet) } else { inner.gso() };
         let offload = Offload::segments(gso, u16::try_from(size).unwrap());
         let offload = Offload { segment_count: if has_count { count } else { 0 }, ..offload };
-        let fixed = !inner.v6 && inner.id == 0;
+        let fixed = has_fixed_id(&inner, 0);
         let wire = inner.wire(&payload, size, fixed);
         let wire: Vec<_> = (0..).zip(wire).map(|(index, inner)| around(index, inner)).collect();
         prop_assert_eq!(cut_all(&packet, &offload), Ok(wire));
@@ -470,7 +483,7 @@ proptest! {
             needs_checksum,
             checksum_start: checksum_start % 200,
             checksum_offset: checksum_offset % 20,
-            fixed_id: false,
+            counting: 0,
         };
         let mut scratch = [0; 700];
         let _ = cut(&packet, &offload, &mut scratch, |_| {});

@@ -3,14 +3,15 @@
 //! The kernel merges both kinds of flow (GRO) and remembers the kind, but reports it to no tap. Linux counts
 //! up; some other systems send every "don't fragment" TCP segment with identification 0. So 0 with "don't
 //! fragment" means a fixed identification, unless the flow was seen with another number: then its count has
-//! wrapped to 0.
+//! wrapped to 0. The same holds for each IP header of a tunnel's super-packet.
 
 use crate::header::TCP;
-use crate::offload::{Gso, Offload};
+use crate::offload::Offload;
+use crate::segment::each_ip_header;
 
 const FLOWS: usize = 1024;
 
-/// TCP flows that were seen counting, unless another flow displaced them.
+/// TCP flows, and pairs of addresses of tunnels, that were seen counting, unless others displaced them.
 pub(super) struct Identifications {
     flows: Box<[u32; FLOWS]>,
 }
@@ -20,20 +21,41 @@ impl Identifications {
         Self { flows: Box::new([0; FLOWS]) }
     }
 
-    /// Records the packet's flow and sets `fixed_id` of its offload.
+    /// Records the flows of the packet's IP headers and sets `counting` of its offload.
+    ///
+    /// Only super-packets are searched for inner headers. A flow inside a tunnel whose count wraps was seen in
+    /// super-packets before, or sends so slowly that none are merged.
     pub(super) fn note(&mut self, packet: &[u8], offload: &mut Offload) {
-        let Some(header) = packet.first_chunk::<20>() else { return };
-        if header[0] >> 4 != 4 || header[9] != TCP || header[6] & 0x40 == 0 {
+        offload.counting = 0;
+        if !offload.is_super() {
+            self.is_counting(packet, true);
             return;
         }
+        let (mut counting, mut bit) = (0, 1);
+        each_ip_header(packet, offload, |header, is_innermost| {
+            if self.is_counting(header, is_innermost) {
+                counting |= bit;
+            }
+            bit <<= 1;
+        });
+        offload.counting = counting;
+    }
+
+    /// Records the flow of the packet at its outermost header, and returns whether it is known to count.
+    fn is_counting(&mut self, packet: &[u8], is_innermost: bool) -> bool {
+        let Some(header) = packet.first_chunk::<20>() else { return false };
+        if header[0] >> 4 != 4 || header[6] & 0x40 == 0 || (is_innermost && header[9] != TCP) {
+            return false;
+        }
+        // A tunnel counts for all flows inside, whatever the ports of its outer headers.
         let transport = usize::from(header[0] & 0x0f) * 4;
-        let Some(ports) = packet.get(transport..transport + 4) else { return };
+        let ports = if is_innermost { packet.get(transport..transport + 4) } else { Some(&[0; 4][..]) };
+        let Some(ports) = ports else { return false };
         let (at, tag) = place_and_tag(&header[12..20], ports);
         if header[4..6] != [0, 0] {
             self.flows[at] = tag;
-        } else if offload.gso == Gso::Tcp4 {
-            offload.fixed_id = self.flows[at] != tag;
         }
+        self.flows[at] == tag
     }
 }
 
@@ -52,21 +74,48 @@ fn place_and_tag(addresses: &[u8], ports: &[u8]) -> (usize, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::shape::plain;
+    use crate::offload::Gso;
+    use crate::segment::shape::{Shape, plain};
 
-    fn fixed(ids: &mut Identifications, id: u16, gso: Gso) -> bool {
-        let mut offload = Offload { gso, ..Offload::default() };
-        ids.note(&plain().packet(id, 1, 0x10, &[0; 100]), &mut offload);
-        offload.fixed_id
+    fn counting(ids: &mut Identifications, packet: &[u8], gso: Gso) -> u8 {
+        let mut offload = Offload { gso, segment_size: 100, ..Offload::default() };
+        ids.note(packet, &mut offload);
+        offload.counting
+    }
+
+    fn packet(id: u16) -> Vec<u8> {
+        plain().packet(id, 1, 0x10, &[0; 150])
     }
 
     #[test]
     fn only_a_flow_that_never_counted_has_a_fixed_identification() {
         let mut ids = Identifications::new();
-        assert!(fixed(&mut ids, 0, Gso::Tcp4));
-        assert!(fixed(&mut ids, 0, Gso::Tcp4));
-        assert!(!fixed(&mut ids, 0, Gso::None));
-        assert!(!fixed(&mut ids, 65_535, Gso::Tcp4));
-        assert!(!fixed(&mut ids, 0, Gso::Tcp4), "the count has wrapped");
+        assert_eq!(counting(&mut ids, &packet(0), Gso::Tcp4), 0);
+        assert_eq!(counting(&mut ids, &packet(0), Gso::Tcp4), 0);
+        assert_eq!(counting(&mut ids, &packet(0), Gso::None), 0);
+        assert_eq!(counting(&mut ids, &packet(65_535), Gso::None), 0);
+        assert_eq!(counting(&mut ids, &packet(0), Gso::Tcp4), 1, "the count has wrapped");
+    }
+
+    /// VXLAN: 8 bytes and an Ethernet header.
+    fn in_vxlan(outer: u16, inner: u16, inner_ports: u8) -> Vec<u8> {
+        let mut inner = packet(inner);
+        inner[21] = inner_ports;
+        let ports = if inner_ports.is_multiple_of(2) { 1 } else { 2 };
+        let mut whole = Shape { udp: true, ..plain() }.packet(outer, 0, 0, &[&[0; 22][..], &inner].concat());
+        whole[21] = ports; // the source port of VXLAN depends on the inner flow
+        whole
+    }
+
+    #[test]
+    fn headers_of_a_tunnel_are_told_apart() {
+        let mut ids = Identifications::new();
+        let mut of = |outer, inner, ports| counting(&mut ids, &in_vxlan(outer, inner, ports), Gso::Udp4);
+        assert_eq!(of(0, 0, 4), 0);
+        assert_eq!(of(0, 7, 4), 2, "the flow inside counts");
+        assert_eq!(of(0, 0, 4), 2, "its count has wrapped");
+        assert_eq!(of(0, 0, 5), 0, "another flow inside does not count");
+        assert_eq!(of(9, 0, 5), 1);
+        assert_eq!(of(0, 0, 6), 1, "the tunnel counts for all flows inside");
     }
 }

@@ -17,7 +17,7 @@ pub fn segment(data: &[u8]) {
         segment_size: field(2),
         segment_count: u16::from(head[1] >> 2),
         needs_checksum: head[1] & 1 != 0,
-        fixed_id: head[1] & 2 != 0,
+        counting: head[1] >> 1 & 1,
         checksum_start: field(4),
         checksum_offset: field(6),
     };
