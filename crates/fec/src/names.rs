@@ -21,6 +21,8 @@ const COPIES: usize = 3;
 const BESIDE_MAX: usize = 24;
 /// Maximum number of names in a datagram of names.
 pub const APART_MAX: usize = 208;
+/// Maximum number of newest packets whose second copy waits for a later datagram of names.
+pub const HELD_MAX: u64 = 128;
 
 /// Whether copies of names travel apart from repairs at this rate.
 pub fn are_apart(rate: RepairRate) -> bool {
@@ -285,27 +287,43 @@ impl Names {
     }
 
     /// Returns the packets that a datagram of names names after the packet `last`, if one is due.
-    pub fn next_apart(&mut self, last: u64) -> Option<Range<u64>> {
+    ///
+    /// A gateway sends the repairs of packets that left as a train, or that it captured together, in one
+    /// train too, with the datagram of names behind. A burst of losses there would take both copies of their
+    /// names. So `settled` returns the first packet that left too lately for a second copy now; at most
+    /// [`HELD_MAX`] wait for the next datagram.
+    pub fn next_apart(&mut self, last: u64, settled: impl FnOnce() -> u64) -> Option<Range<u64>> {
         let [every, _] = self.apart_sizes.filter(|_| self.is_apart)?;
-        (last + 1 >= self.apart + every).then(|| self.take_apart(last))
-    }
-
-    /// Returns the same when the stream falls silent, if packets have not been named at all.
-    pub fn owed_apart(&mut self, last: u64) -> Option<Range<u64>> {
-        let owed = self.is_apart && self.first <= last && self.covered <= last;
-        owed.then(|| self.take_apart(last))
-    }
-
-    fn take_apart(&mut self, last: u64) -> Range<u64> {
-        let behind = last + 1;
-        let names = self.apart_sizes.map_or(0, |[_, names]| names);
-        let start = behind.saturating_sub(names).max(self.start).min(self.covered);
-        (self.apart, self.covered) = (behind, behind);
-        if names > self.apart_sizes.map_or(0, |[every, _]| every) {
-            // Repairs have no room for all packets, so that these need no other first copy.
-            (self.first, self.repeated) = (behind, behind);
+        if last + 1 < self.apart + every {
+            return None;
         }
-        start.max(behind.saturating_sub(APART_MAX as u64))..behind
+        let named = self.take_apart(last, settled());
+        (count(&named) > 0).then_some(named)
+    }
+
+    /// Returns the same when the stream falls silent, if packets have not been named at all, or if more
+    /// second copies were held back than a datagram usually has.
+    pub fn owed_apart(&mut self, last: u64) -> Option<Range<u64>> {
+        let [every, _] = self.apart_sizes.filter(|_| self.is_apart && self.covered <= last)?;
+        let is_owed = self.first <= last || last + 1 - self.covered > every;
+        is_owed.then(|| self.take_apart(last, last + 1))
+    }
+
+    fn take_apart(&mut self, last: u64, settled: u64) -> Range<u64> {
+        let behind = last + 1;
+        self.apart = behind;
+        let [every, names] = self.apart_sizes.unwrap_or_default();
+        let longest = behind.saturating_sub(APART_MAX as u64);
+        if names <= every {
+            let held = settled.clamp(behind.saturating_sub(HELD_MAX), behind);
+            let start = self.covered.max(longest);
+            self.covered = held.max(start);
+            return start..self.covered;
+        }
+        let start = behind.saturating_sub(names).max(self.start).min(self.covered);
+        // Repairs have no room for all packets, so that these need no other first copy.
+        (self.covered, self.first, self.repeated) = (behind, behind, behind);
+        start.max(longest)..behind
     }
 
     /// Bytes of memory held, constant after construction.
@@ -341,13 +359,15 @@ mod tests {
         Names::new(rate, [1, spread(rate, window)], usize::from(window) + 2, 0)
     }
 
-    /// Returns the repairs that name each packet. Each rate applies from the packet stated beside it.
+    /// Returns the repairs that name each packet. Each rate applies from the packet stated beside it. The
+    /// newest `held` packets have left just now.
     fn named_by(
         mut sender: Names,
         rates: &[(u64, RepairRate)],
         window: u16,
         packets: u64,
         is_apart: bool,
+        held: u64,
     ) -> BTreeMap<u64, Vec<usize>> {
         let (mut named, mut repairs, mut due) = (BTreeMap::<u64, Vec<usize>>::new(), 0, 0);
         let (mut rate, mut next) = (rates[0].1, 0);
@@ -372,7 +392,7 @@ mod tests {
                 all.iter().for_each(|&seq| named.entry(seq).or_default().push(repairs));
                 repairs += 1;
             }
-            for seq in sender.next_apart(packet).into_iter().flatten() {
+            for seq in sender.next_apart(packet, || (packet + 1).saturating_sub(held)).into_iter().flatten() {
                 named.entry(seq).or_default().push(APART + repairs);
             }
         }
@@ -381,7 +401,7 @@ mod tests {
 
     /// Returns the first 3,000 packets of 4,000, after checking that each was named.
     fn all_named(rates: &[(u64, RepairRate)], window: u16) -> Vec<(u64, Vec<usize>)> {
-        check_named(named_by(as_gateways(rates[0].1, window), rates, window, 4_000, true))
+        check_named(named_by(as_gateways(rates[0].1, window), rates, window, 4_000, true, 0))
     }
 
     fn check_named(mut named: BTreeMap<u64, Vec<usize>>) -> Vec<(u64, Vec<usize>)> {
@@ -393,7 +413,7 @@ mod tests {
     /// As [`all_named`], where all names travel in repairs.
     fn all_inside(rates: &[(u64, RepairRate)], window: u16) -> Vec<(u64, Vec<usize>)> {
         let sender = as_gateways(rates[0].1, window).in_repairs(rates[0].1);
-        check_named(named_by(sender, rates, window, 4_000, false))
+        check_named(named_by(sender, rates, window, 4_000, false, 0))
     }
 
     #[test]
@@ -444,12 +464,26 @@ mod tests {
     }
 
     #[test]
+    fn copies_apart_are_far_from_the_first_ones() {
+        for (text, held) in [("1/9", 100), ("1/16", 50), ("1/24", 100), ("1/24", 128)] {
+            let rate = rate(text);
+            let named = named_by(as_gateways(rate, 512), &[(0, rate)], 512, 4_000, true, held);
+            for (seq, copies) in check_named(named) {
+                // The last repair before a datagram left at most a stride earlier.
+                let last = copies.iter().filter_map(|copy| copy.checked_sub(APART)).max().unwrap_or_default();
+                let packets = (last + 1) * stride(rate);
+                assert!(packets as u64 > seq + held, "{text}: packet {seq}: {copies:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_silence_brings_the_names_for_which_repairs_had_no_room() {
         let mut names = as_gateways(rate("1/32"), 512);
         assert_eq!((names.next(0, 20)[2].clone(), names.owed_apart(20)), (0..21, None));
         assert_eq!((names.next(0, 52)[2].clone(), names.owed_apart(52)), (21..45, Some(0..53)));
-        assert_eq!((names.owed_apart(52), names.next_apart(179)), (None, None));
-        assert_eq!(names.next_apart(180), Some(21..181));
+        assert_eq!((names.owed_apart(52), names.next_apart(179, || 180)), (None, None));
+        assert_eq!(names.next_apart(180, || 181), Some(21..181));
     }
 
     #[test]

@@ -196,7 +196,7 @@ pub fn simulate(
             elsewhere += clock() - left;
         };
         encoder.push(0, id, &[&bytes], &mut emit).expect("the symbol is as long as announced");
-        if let Some(apart) = names.as_mut().and_then(|names| names.next_apart(n))
+        if let Some(apart) = names.as_mut().and_then(|names| names.next_apart(n, || n + 1))
             && !lose(Packet::Names)
         {
             receiver.on_names(apart);

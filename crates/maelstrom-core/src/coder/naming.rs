@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use fec::RepairRate;
-use fec::names::{APART_MAX, NAMES_MAX, Names, spread};
+use fec::names::{APART_MAX, HELD_MAX, NAMES_MAX, Names, spread};
 use foundation::Seq;
 
 use super::CodedRepair;
@@ -18,6 +18,10 @@ const _: () = assert!(NAMES_MAX == TERMS_MAX, "a repair names as many packets as
 /// The far ingress gives up missing packets after a second, and a repair must not reach back further than its
 /// memory. Only streams of fewer than W packets in this time reach the age.
 const AGE_MAX_US: u64 = 500_000;
+
+/// Age from which a packet is named a second time by a datagram of names. The datagrams of a gateway's tick,
+/// or of a super-packet, leave as a train, in which a burst of losses would take both copies.
+const SETTLED_US: u64 = 500;
 
 /// Time after the deadline of its first repair at which a packet is about to reach the age.
 pub(super) const LATE_US: u64 = AGE_MAX_US - 20_000;
@@ -102,7 +106,12 @@ impl Naming {
         if self.is_numbered {
             return None;
         }
-        let named = self.names.next_apart(self.recent.last()?.seq.0)?;
+        let (last, sent_us) = (self.recent.last()?.seq.0, &self.sent_us);
+        let named = self.names.next_apart(last, || {
+            let until_us = sent_us.back().map_or(0, |&newest_us| newest_us.saturating_sub(SETTLED_US));
+            let held = sent_us.iter().rev().take_while(|&&at_us| at_us > until_us);
+            (last + 1).saturating_sub(held.take(HELD_MAX as usize).count() as u64)
+        })?;
         self.apart(named)
     }
 
@@ -116,8 +125,9 @@ impl Naming {
     }
 
     fn apart(&self, named: Range<u64>) -> Option<CodedRepair<'_>> {
-        let count = usize::try_from(named.end.saturating_sub(named.start)).ok()?;
-        let entries = &self.recent[self.recent.len().saturating_sub(count)..];
+        let behind = self.recent.last()?.seq.0 + 1;
+        let back = |seq: u64| self.recent.len().saturating_sub(behind.saturating_sub(seq) as usize);
+        let entries = &self.recent[back(named.start)..back(named.end)];
         (!entries.is_empty()).then_some(CodedRepair { recipe: Recipe::Names { entries }, symbol: &[] })
     }
 

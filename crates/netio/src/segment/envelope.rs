@@ -214,8 +214,8 @@ pub(super) fn has_fixed_id(packet: &[u8], depth: usize, offload: &Offload) -> bo
         && offload.counting >> depth & 1 == 0
 }
 
-/// Calls `found` with the packet of each IP header of a super-packet, from the outside, and with whether it is
-/// the innermost. A super-packet that cannot be cut has none.
+/// Calls `found` with the packet of each IP header of a super-packet, from the outside, and with whether it
+/// is the innermost. A super-packet that cannot be cut has none.
 pub(crate) fn each_ip_header(packet: &[u8], offload: &Offload, mut found: impl FnMut(&[u8], bool)) {
     match Envelope::of(packet, offload) {
         Ok(Some(envelope)) => {

@@ -23,8 +23,8 @@ impl Identifications {
 
     /// Records the flows of the packet's IP headers and sets `counting` of its offload.
     ///
-    /// Only super-packets are searched for inner headers. A flow inside a tunnel whose count wraps was seen in
-    /// super-packets before, or sends so slowly that none are merged.
+    /// Only super-packets are searched for inner headers. A flow inside a tunnel whose count wraps was seen
+    /// in super-packets before, or sends so slowly that none are merged.
     pub(super) fn note(&mut self, packet: &[u8], offload: &mut Offload) {
         offload.counting = 0;
         if !offload.is_super() {

@@ -98,3 +98,25 @@ fn at_a_low_rate_a_loss_is_recovered_wherever_it_lies() {
     }
     assert_same(&pair.recovered[B], &lost, "one in a thousand");
 }
+
+/// Repairs of packets that were captured together leave as a train, which a burst of losses takes whole.
+#[test]
+fn names_of_a_lost_train_follow_in_a_later_one() {
+    for rate in ["1/12", "1/16", "1/24"] {
+        let mut pair = up(rate, 512);
+        let mut lost = Vec::new();
+        for n in 0..20_000u32 {
+            let (train, at) = (n / 50 % 10, n % 50);
+            let is_lost = train == 5 && at == 25;
+            pair.mute[A] = train == 0;
+            pair.send(A, &packet(n), is_lost);
+            pair.mute[A] = false;
+            lost.extend(is_lost.then(|| packet(n)));
+            if at == 49 {
+                pair.advance(700);
+            }
+        }
+        pair.advance(100_000);
+        assert_same(&pair.recovered[B], &lost, rate);
+    }
+}
