@@ -4,6 +4,7 @@
 //! same path. A path lives while questions are answered ([`state`]). Probes also tell how many datagrams were
 //! sent, so that each end knows the losses of each path. With a single path nothing of this takes place.
 
+mod divide;
 mod early;
 mod set;
 mod state;
@@ -15,6 +16,7 @@ pub use state::{PathLoss, PathStatus, Traffic};
 use crate::config::Source;
 use crate::ledger::TICK_US;
 use crate::wire::{Probe, SendTime};
+use divide::{Carried, Divider};
 use state::PathState;
 
 /// Ticks in a second.
@@ -22,6 +24,13 @@ const TICKS: f64 = 1e6 / TICK_US as f64;
 /// Longest difference of the delays of packets and repairs that counts. No repair waits longer for packets on
 /// a slower path.
 const LEAD_MAX_US: i64 = 500_000;
+/// Number of ticks from one division of packets among paths to the next.
+const DIVIDE_TICKS: u64 = 2;
+/// Largest difference of the round trips of paths that share packets. Half of it is the time for which an
+/// ingress waits for packets that others have overtaken.
+const NEAR_US: u64 = 40_000;
+/// Time for which a path counts as one that carries packets.
+const RECENT_US: u64 = 200_000;
 /// Time by which a packet may be later than others of late.
 const MARGIN_US: i64 = 2_000;
 /// Divisor by which the longest delay of a path comes down with each datagram.
@@ -34,6 +43,10 @@ pub(crate) struct Paths {
     states: Vec<PathState>,
     /// Paths that live; of none, those that answer; of none, all.
     usable: PathSet,
+    /// Those that may share packets: the first that is usable, and others that are hardly slower or faster.
+    near: PathSet,
+    divider: Divider,
+    ticks: u64,
     /// The path by which packets came last, and that by which repairs did.
     carrier: usize,
     repairer: usize,
@@ -46,7 +59,8 @@ impl Paths {
     pub(crate) fn new(used: PathUse, further: usize) -> Self {
         let states = vec![PathState::default(); 1 + further];
         let usable = PathSet::all(states.len());
-        Self { used, states, usable, carrier: 0, repairer: 0, reference_us: None }
+        let (near, divider) = (usable, Divider::default());
+        Self { used, states, usable, near, divider, ticks: 0, carrier: 0, repairer: 0, reference_us: None }
     }
 
     /// Begins a session.
@@ -54,6 +68,7 @@ impl Paths {
         self.states.iter_mut().for_each(PathState::restart);
         self.reference_us = None;
         self.usable = PathSet::all(self.states.len());
+        self.near = self.usable;
     }
 
     /// Whether there is more than one.
@@ -68,18 +83,27 @@ impl Paths {
 
     /// The paths that a datagram takes at present. While no path is known to work, it takes all of them.
     pub(crate) fn route(&self, load: Load) -> PathSet {
-        let is_known = self.states.iter().any(PathState::answers);
         match (self.used, load) {
-            _ if !self.are_several() || !is_known => self.usable,
+            _ if !self.is_known() => self.usable,
             (PathUse::Duplicate, _) | (_, Load::Control) => self.usable,
-            (PathUse::Failover, _) | (PathUse::Spread, Load::Packets) => self.usable.single(0),
+            (PathUse::Failover, _) => self.usable.single(0),
+            (PathUse::Spread, Load::Packets) => self.divider.carrying(self.near),
             (PathUse::Spread, Load::Repair) => self.usable.single(1),
         }
     }
 
+    /// Whether there are several paths, of which one is known to work.
+    fn is_known(&self) -> bool {
+        self.are_several() && self.states.iter().any(PathState::answers)
+    }
+
     /// Counts a sealed datagram of `bytes` bytes on the link, and returns the paths that it takes.
     pub(crate) fn on_sent(&mut self, load: Load, bytes: usize) -> PathSet {
-        let route = self.route(load);
+        let route = if (self.used, load) == (PathUse::Spread, Load::Packets) && self.is_known() {
+            PathSet::one(self.divider.take(self.near, bytes))
+        } else {
+            self.route(load)
+        };
         self.count_sent(route, load, bytes);
         route
     }
@@ -103,7 +127,10 @@ impl Paths {
             return 0;
         }
         match load {
-            Load::Packets => self.carrier = path,
+            Load::Packets => {
+                self.carrier = path;
+                self.states[path].packets_us = Some(now_us);
+            }
             Load::Repair => self.repairer = path,
             Load::Control => {}
         }
@@ -114,7 +141,11 @@ impl Paths {
             longest_us
                 .map_or(delay_us, |longest_us| delay_us.max(longest_us - (longest_us - delay_us) / FADE)),
         );
-        let of_packets_us = self.states[self.carrier].delay_us.filter(|_| path != self.carrier);
+        // Where several paths carry packets, the slowest counts.
+        let carries = |state: &PathState| state.packets_us.is_some_and(|at_us| now_us <= at_us + RECENT_US);
+        let others = self.states.iter().enumerate().filter(|&(other, _)| other != path);
+        let carriers = others.filter(|&(other, state)| other == self.carrier || carries(state));
+        let of_packets_us = carriers.filter_map(|(_, state)| state.delay_us).max();
         let lead_us = of_packets_us.map_or(0, |us| us - delay_us);
         if lead_us > 0 { (lead_us + MARGIN_US).min(LEAD_MAX_US) as u64 } else { 0 }
     }
@@ -194,13 +225,25 @@ impl Paths {
         if !self.are_several() {
             return;
         }
-        self.states.iter_mut().for_each(|state| state.check(now_us));
+        for (path, state) in self.states.iter_mut().enumerate() {
+            let was_alive = state.is_alive();
+            state.check(now_us);
+            if state.is_alive() && !was_alive {
+                self.divider.forget(path);
+            }
+        }
         let those = |is_so: fn(&PathState) -> bool| {
             let paths = self.states.iter().enumerate().filter(|(_, state)| is_so(state));
             paths.fold(PathSet::NONE, |set, (path, _)| set.with(path))
         };
         let sets = [those(PathState::is_alive), those(PathState::answers), self.all()];
         self.usable = sets.into_iter().find(|set| !set.is_empty()).unwrap_or_default();
+        let rtt_us = |path: usize| self.states[path].shortest_rtt_us();
+        let first_us = self.usable.iter().next().and_then(rtt_us);
+        let is_near = |path: &usize| {
+            rtt_us(*path).zip(first_us).is_some_and(|(us, first_us)| us.abs_diff(first_us) <= NEAR_US)
+        };
+        self.near = self.usable.iter().filter(is_near).fold(self.usable.single(0), PathSet::with);
     }
 
     /// Time at which a question is due, or a path is found to live or to be dead.
@@ -217,6 +260,12 @@ impl Paths {
     /// Must be called each tick.
     pub(crate) fn on_tick(&mut self) {
         self.states.iter_mut().for_each(PathState::on_tick);
+        self.ticks += 1;
+        if self.used == PathUse::Spread && self.ticks.is_multiple_of(DIVIDE_TICKS) {
+            let mut carried = [Carried::default(); PATHS_MAX];
+            carried.iter_mut().zip(&mut self.states).for_each(|(carried, state)| *carried = state.carried());
+            self.divider.adapt(DIVIDE_TICKS * TICK_US, self.near, &carried);
+        }
     }
 
     /// The state of each path, if there are several.

@@ -13,7 +13,8 @@ pub enum PathUse {
     Failover,
     /// All of them take every path that lives; the first copy that arrives counts.
     Duplicate,
-    /// Packets take the first path that lives, and repairs the second.
+    /// Packets take the first path that lives as far as it carries them, and then the others. Repairs take
+    /// the second.
     Spread,
 }
 

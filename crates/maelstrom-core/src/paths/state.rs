@@ -1,7 +1,9 @@
 //! One of several paths to a peer: whether it lives, its round trip, losses and rate.
 
+use super::divide::Carried;
 use super::set::Load;
 use crate::config::Source;
+use crate::rtt::RoundTrip;
 use crate::wire::SendTime;
 
 /// Interval between questions on a path that answers.
@@ -106,6 +108,16 @@ pub(super) struct PathState {
     since_us: Option<u64>,
     next_ask_us: u64,
     rtt_us: Option<u64>,
+    shortest: RoundTrip,
+    /// The two latest round trips, each without the shortest one.
+    queues_us: [u64; 2],
+    /// Bytes of the datagrams sent with packets.
+    packet_bytes: u64,
+    /// Bytes of packets and of all datagrams sent, datagrams whose fate is known, and those lost, when the
+    /// packets were last divided among paths.
+    divided: [u64; 4],
+    /// Time at which a packet came by it.
+    pub(super) packets_us: Option<u64>,
     /// Number of times that it has died.
     deaths: u64,
     sent: Traffic,
@@ -127,7 +139,7 @@ pub(super) struct PathState {
 impl PathState {
     /// Begins a session. Knowledge of the path's round trip stays.
     pub(super) fn restart(&mut self) {
-        *self = Self { rtt_us: self.rtt_us, ..Self::default() };
+        *self = Self { rtt_us: self.rtt_us, shortest: self.shortest, ..Self::default() };
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -141,6 +153,26 @@ impl PathState {
 
     pub(super) fn on_sent(&mut self, load: Load, bytes: usize) {
         self.sent.add(load, bytes);
+        if load == Load::Packets {
+            self.packet_bytes += bytes as u64;
+        }
+    }
+
+    /// Returns the traffic since the last call.
+    pub(super) fn carried(&mut self) -> Carried {
+        let now = [self.packet_bytes, self.sent.bytes, self.outgoing.expected, self.outgoing.lost];
+        let before = std::mem::replace(&mut self.divided, now);
+        let [packets, bytes, expected, lost] =
+            [0, 1, 2, 3].map(|at| now[at].saturating_sub(before[at]) as f64);
+        let loss = if expected > 0.0 { (lost / expected).min(1.0) } else { 0.0 };
+        // A single long one may be a pause of either gateway.
+        let queue_us = self.queues_us[0].min(self.queues_us[1]);
+        Carried { packets, others: bytes - packets, expected, loss, queue_us }
+    }
+
+    /// The shortest round trip of the last minute or two.
+    pub(super) fn shortest_rtt_us(&self) -> Option<u64> {
+        self.shortest.shortest_us()
     }
 
     pub(super) fn on_received(&mut self, load: Load, bytes: usize) {
@@ -190,6 +222,9 @@ impl PathState {
             return;
         }
         self.rtt_us = Some(self.rtt_us.map_or(rtt_us, |before_us| (7 * before_us + rtt_us) / 8));
+        self.shortest.on_echo(now_us, rtt_us, 0);
+        let queue_us = rtt_us.saturating_sub(self.shortest_rtt_us().unwrap_or(rtt_us));
+        self.queues_us = [self.queues_us[1], queue_us];
         self.asked_us = None;
         self.since_us.get_or_insert(now_us);
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use crate::pair::{A, B, Pair, address, coin, payload, two_paths, udp};
+use crate::pair::{A, B, LinkQueue, Pair, address, coin, payload, two_paths, udp};
 use maelstrom_core::counters::Rejected;
 use maelstrom_core::wire::{Outer, SEALED_HEADER};
 use maelstrom_core::{
@@ -150,6 +150,48 @@ fn packets_on_a_slower_path_than_their_repairs_do_not_count_as_lost() {
     let (ingress, report) = pair.status(B, |peer| (*peer.ingress, peer.report));
     assert_eq!((report.lost, ingress.late, ingress.requests.requests), (0, 0, 0), "{ingress:?}");
     assert_eq!(ingress.recovered_packets, 0);
+}
+
+/// Sends packets of 1,000 bytes for a time at this rate over two paths of 100 and 25 Mbit/s with queues of
+/// 60 ms; returns the packets of the last half that A has sent on each path, and those that have not arrived.
+fn spread(mbit_per_s: f64, seconds: u32) -> (Vec<u64>, usize) {
+    let mut pair = Pair::new([A, B].map(|side| two_paths(side, PathUse::Spread)));
+    pair.path_us = [15 * MS, 20 * MS];
+    pair.path_queues = [80, 320].map(|ns_per_byte| {
+        let mut queue = LinkQueue::new(1, 60_000_000 / ns_per_byte);
+        queue.ns_per_byte = ns_per_byte;
+        Some(queue)
+    });
+    pair.run_until_up();
+    pair.advance(500 * MS);
+    let interval_us = (8_000.0 / mbit_per_s) as u64;
+    let count = u64::from(seconds) * 1_000_000 / interval_us;
+    let (mut sent, mut before) = (Vec::new(), Vec::new());
+    for n in 0..count {
+        if n == count / 2 {
+            before = paths(&pair, A);
+            sent.clear();
+        }
+        let packet = udp(A, n as u16, &[(n >> 16) as u8; 972]);
+        pair.send_by_tunnel(A, std::slice::from_ref(&packet));
+        pair.advance(interval_us);
+        sent.push(packet);
+    }
+    pair.advance(1_000 * MS);
+    let after = paths(&pair, A);
+    let packets = after.iter().zip(&before).map(|(after, before)| after.sent.packets - before.sent.packets);
+    (packets.collect(), missing(&pair, &sent))
+}
+
+#[test]
+fn packets_that_one_path_cannot_carry_take_the_other_one_too() {
+    let (packets, missing) = spread(110.0, 8);
+    let all: u64 = packets.iter().sum();
+    // One of ten at least, and nearly nothing stays lost.
+    assert!(packets[1] * 100 > all * 8 && packets[1] * 100 < all * 30, "{packets:?}");
+    assert!(missing as u64 * 100 < all, "{missing} of {all}: {packets:?}");
+    let (packets, missing) = spread(60.0, 4);
+    assert_eq!((packets[1], missing), (0, 0), "{packets:?}");
 }
 
 #[test]

@@ -120,7 +120,8 @@ diagnostics::settings! {
         }
         /// How several paths share the datagrams. With `failover` all take the first path that lives, in the
         /// order of the file. With `duplicate` they take every path that lives. With `spread` packets take
-        /// the first path that lives, and repairs the second, so that the one repairs what the other loses.
+        /// the first path that lives, as far as it carries them, and then the next ones. Repairs take the
+        /// second, so that the one repairs what the other loses.
         r#use: PathUse {
             form: Choice(&USES),
             default: Fallback::Toml("\"failover\""),

@@ -200,6 +200,8 @@ pub struct Pair {
     pub lose_on: Box<dyn FnMut(usize, usize) -> bool>,
     /// Queue in front of the link to B.
     pub queue: Option<LinkQueue>,
+    /// Queues in front of each path to B.
+    pub path_queues: [Option<LinkQueue>; PATHS],
     /// Delay beside that of the link.
     pub extra_us: Delay,
     /// Packets sent by [`Pair::send`], which pass one router.
@@ -250,6 +252,7 @@ impl Pair {
             doors: [std::array::from_fn(|path| path); 2],
             lose_on: Box::new(|_, _| false),
             queue: None,
+            path_queues: [None, None],
             extra_us: Box::new(|_, _| 0),
             sent: HashSet::new(),
             recovered: Default::default(),
@@ -372,7 +375,8 @@ impl Pair {
         let is_datagram = path.is_some();
         let number = path.map_or(0, |(number, _)| number);
         let mut leaves_us = self.now_us;
-        if let Some(queue) = self.queue.as_mut().filter(|_| to == B) {
+        let queue = self.path_queues[number].as_mut().or(self.queue.as_mut());
+        if let Some(queue) = queue.filter(|_| to == B) {
             let Some(at_us) = queue.offer(self.now_us, &bytes, is_datagram) else { return };
             leaves_us = at_us;
         }
