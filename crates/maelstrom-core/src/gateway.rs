@@ -44,8 +44,8 @@ pub struct Gateway {
     held: Option<Vec<IpNet>>,
     /// A recovered packet while other gateways of the rack are shown it.
     copy: Vec<u8>,
-    /// Recovered packets that other gateways of the rack have not been shown.
-    unshared: Vec<(usize, usize)>,
+    /// Gateways of a rack that know each recovered packet of a call.
+    known: Vec<u64>,
     classes: Classes,
     unprotected: UnprotectedCounts,
     /// Packets for tunnels that were not sent.
@@ -74,7 +74,7 @@ impl Gateway {
             racks: Vec::new(),
             held: None,
             copy: Vec::new(),
-            unshared: Vec::new(),
+            known: Vec::new(),
             classes: Classes::default(),
             unprotected: UnprotectedCounts::default(),
             refused: UnprotectedCounts::default(),
@@ -208,6 +208,7 @@ impl Gateway {
         if let Some(first) = self.sites.find(packet.source()).filter(|&index| !self.is_tunnel(index)) {
             let before = out.recovered.len();
             self.show(now_us, first, &packet, out);
+            self.share_recovered(now_us, before, out);
             self.count_recovered(before, out);
         }
     }

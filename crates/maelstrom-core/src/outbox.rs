@@ -74,6 +74,15 @@ impl<M: Copy> Queue<M> {
         self.used > self.bytes.len() / 2 || self.entries.len() > self.entries_max / 2
     }
 
+    /// Removes the queued string with this number, counted from the oldest.
+    pub(crate) fn remove(&mut self, number: usize) {
+        let start = number.checked_sub(1).map_or(0, |before| self.entries[before].1);
+        let (_, end) = self.entries.remove(number);
+        self.bytes.copy_within(end..self.used, start);
+        self.used -= end - start;
+        self.entries[number..].iter_mut().for_each(|(_, later)| *later -= end - start);
+    }
+
     /// Empties the queue.
     pub fn clear(&mut self) {
         self.used = 0;
@@ -203,6 +212,12 @@ mod tests {
         queue.commit(2, 7);
         assert!(queue.reserve(0).is_none(), "out of entries");
         assert_eq!(queue.iter().collect::<Vec<_>>(), [(1, &b"abc"[..]), (2, &b"defghij"[..])]);
+        queue.remove(0);
+        assert_eq!(queue.iter().collect::<Vec<_>>(), [(2, &b"defghij"[..])]);
+        queue.reserve(2).unwrap().copy_from_slice(b"kl");
+        queue.commit(3, 2);
+        queue.remove(1);
+        assert_eq!(queue.iter().collect::<Vec<_>>(), [(2, &b"defghij"[..])]);
         queue.clear();
         assert!(queue.is_empty());
     }

@@ -10,8 +10,8 @@ use ipnet::IpNet;
 use super::Gateway;
 use crate::config::PeerConfig;
 use crate::counters::Unprotected;
-use crate::outbox::Outbox;
-use crate::packet::Packet;
+use crate::outbox::{Origin, Outbox};
+use crate::packet::{Packet, restore};
 use crate::peer::Peer;
 
 /// For each peer, the peers with the same networks.
@@ -74,46 +74,80 @@ impl Gateway {
     }
 
     /// Passes a packet that arrived from the networks of peer number `first` to all peers that may protect
-    /// it.
+    /// it, before any of them learns what another one recovers by it.
     pub(super) fn show(&mut self, now_us: u64, first: usize, packet: &Packet<'_>, out: &mut Outbox) {
-        let count = self.racks[first].len();
-        for place in 0..count {
-            let known = out.recovered.len();
-            let peer = &mut self.peers[self.racks[first][place]];
-            if count == 1 || peer.shows(now_us, packet.destination()) {
+        let rack = &self.racks[first];
+        for &index in rack {
+            let peer = &mut self.peers[index];
+            if rack.len() == 1 || peer.shows(now_us, packet.destination()) {
                 peer.handle_incoming(now_us, packet, out);
-                self.share_recovered(now_us, known, out);
             }
         }
     }
 
-    /// Shows the packets that a peer has recovered, behind the first `before` in the outbox, to the other
-    /// gateways of its rack, which may protect them too. A packet that one of them then recovers is shown
-    /// first, before the next one can recover it again.
+    /// Shows the packets that a call has recovered, behind the first `before` in the outbox, to the other
+    /// gateways of the same rack, which may protect them too. Of packets that several of them have recovered,
+    /// one stays in the outbox.
     pub(super) fn share_recovered(&mut self, now_us: u64, before: usize, out: &mut Outbox) {
         if self.racks.iter().all(|rack| rack.len() == 1) {
             return;
         }
-        // Numbers of packets in the outbox, and the place in the rack to which each is shown next.
-        self.unshared.extend((before..out.recovered.len()).rev().map(|number| (number, 0)));
-        while let Some((number, place)) = self.unshared.pop() {
-            let Some((origin, packet)) = out.recovered.iter().nth(number) else { continue };
-            let Some(&index) = self.racks.get(origin.peer).and_then(|rack| rack.get(place)) else { continue };
-            self.unshared.push((number, place + 1));
-            if index == origin.peer {
-                continue;
-            }
-            self.copy.clear();
-            self.copy.extend_from_slice(packet);
-            let (Ok(packet), known) = (Packet::new_checked(&self.copy), out.recovered.len()) else {
+        let mut known = std::mem::take(&mut self.known);
+        known.clear();
+        let mut shared = before;
+        loop {
+            self.drop_twins(before, &mut known, out);
+            let Some((origin, packet)) = out.recovered.iter().nth(shared) else { break };
+            let (rack, places) = (&self.racks[origin.peer], &mut known[shared - before]);
+            let Some(place) = (0..rack.len()).find(|place| *places >> place & 1 == 0) else {
+                shared += 1;
                 continue;
             };
-            if self.peers[index].shows(now_us, packet.destination()) {
-                self.peers[index].handle_incoming(now_us, &packet, out);
-                self.unshared.extend((known..out.recovered.len()).rev().map(|number| (number, 0)));
+            *places |= 1 << place;
+            self.copy.clear();
+            self.copy.extend_from_slice(packet);
+            let (Ok(packet), peer) = (Packet::new_checked(&self.copy), &mut self.peers[rack[place]]) else {
+                continue;
+            };
+            if peer.shows(now_us, packet.destination()) {
+                peer.handle_incoming(now_us, &packet, out);
+            }
+        }
+        self.known = known;
+    }
+
+    /// Notes which gateways of a rack know the recovered packets behind the first `before`, by their places
+    /// in the rack, and removes packets that are there already.
+    fn drop_twins(&mut self, before: usize, known: &mut Vec<u64>, out: &mut Outbox) {
+        while before + known.len() < out.recovered.len() {
+            let number = before + known.len();
+            let Some((origin, packet)) = out.recovered.iter().nth(number) else { return };
+            let place = self.racks[origin.peer].iter().position(|&index| index == origin.peer).unwrap_or(0);
+            let copy = &mut self.copy;
+            let is_twin = |(other, twin): (Origin, &[u8])| {
+                self.racks[other.peer].contains(&origin.peer) && is_same(twin, packet, copy)
+            };
+            let twin = out.recovered.iter().skip(before).take(known.len()).position(is_twin);
+            match twin {
+                Some(twin) => {
+                    known[twin] |= 1 << place;
+                    out.recovered.remove(number);
+                }
+                None => known.push(1 << place),
             }
         }
     }
+}
+
+/// Whether two packets differ in nothing but fields that routers change. `copy` is a buffer.
+fn is_same(one: &[u8], other: &[u8], copy: &mut Vec<u8>) -> bool {
+    let Some(fields) = Packet::new_checked(one).ok().filter(|_| one.len() == other.len()) else {
+        return false;
+    };
+    copy.clear();
+    copy.extend_from_slice(other);
+    restore(copy, fields.mutable_fields());
+    copy == one
 }
 
 /// Returns the common parts of a network and those of a peer.

@@ -33,7 +33,7 @@ fn key(member: usize) -> PeerKey {
 }
 
 /// The gateway at the far end, with both gateways of the rack as peers.
-fn far() -> Config {
+fn far(schedule: &Schedule) -> Config {
     let peer = |member: usize| PeerConfig {
         address: at(member),
         networks: vec![net("10.81.1.0/24")],
@@ -41,13 +41,14 @@ fn far() -> Config {
         is_of_rack: true,
         ..trusting(A).peers[0].clone()
     };
-    Config { listen: at(FAR), schedule: Schedule::Auto, peers: vec![peer(ONE), peer(TWO)], ..trusting(A) }
+    let schedule = schedule.clone();
+    Config { listen: at(FAR), schedule, peers: vec![peer(ONE), peer(TWO)], ..trusting(A) }
 }
 
-fn member(number: usize) -> Config {
+fn member(number: usize, schedule: &Schedule) -> Config {
     let networks = vec![net("10.81.2.0/24")];
     let peer = PeerConfig { address: at(FAR), networks, key: key(number), ..trusting(A).peers[0].clone() };
-    Config { listen: at(number), schedule: Schedule::Auto, peers: vec![peer], ..trusting(A) }
+    Config { listen: at(number), schedule: schedule.clone(), peers: vec![peer], ..trusting(A) }
 }
 
 struct Flight {
@@ -67,11 +68,18 @@ struct Net {
     /// Packets that the link lost.
     lost: [HashSet<Vec<u8>>; 2],
     starts: u8,
+    schedule: Schedule,
+    /// Time by which the packets of hosts are late.
+    late_us: u64,
 }
 
 impl Net {
     /// Three gateways of which the members hold a part each.
     fn up() -> Self {
+        Self::with(Schedule::Auto)
+    }
+
+    fn with(schedule: Schedule) -> Self {
         let mut net = Self {
             now_us: 1_000_000,
             nodes: vec![None, None, None],
@@ -80,6 +88,8 @@ impl Net {
             sent: 0,
             lost: Default::default(),
             starts: 0,
+            schedule,
+            late_us: 0,
         };
         (0..3).for_each(|node| net.start(node));
         net.advance(2_000_000);
@@ -91,7 +101,7 @@ impl Net {
 
     fn start(&mut self, node: usize) {
         self.starts += 1;
-        let config = if node == FAR { far() } else { member(node) };
+        let config = if node == FAR { far(&self.schedule) } else { member(node, &self.schedule) };
         let mut gateway = Gateway::new(config, [self.starts; 32]).unwrap();
         if node != FAR {
             gateway.hold(self.now_us, Some(Vec::new()));
@@ -166,7 +176,8 @@ impl Net {
             let address = peers[envelope.peer].address;
             let to = (0..3).find(|&node| at(node) == address).unwrap();
             let (due_us, bytes) = (self.now_us + DELAY_US, datagram.to_vec());
-            self.wire.push_back(Flight { due_us, to, from: Some(at(node)), bytes });
+            let place = self.wire.partition_point(|flight| flight.due_us <= due_us);
+            self.wire.insert(place, Flight { due_us, to, from: Some(at(node)), bytes });
         }
         out.datagrams.clear();
     }
@@ -189,8 +200,9 @@ impl Net {
             if is_lost {
                 self.lost[site].insert(packet);
             } else {
-                let due_us = self.now_us + DELAY_US;
-                self.wire.push_back(Flight { due_us, to: site, from: None, bytes: packet });
+                let due_us = self.now_us + DELAY_US + self.late_us;
+                let at = self.wire.partition_point(|flight| flight.due_us <= due_us);
+                self.wire.insert(at, Flight { due_us, to: site, from: None, bytes: packet });
             }
         }
         self.advance(1_000);
@@ -275,6 +287,25 @@ fn packets_that_two_gateways_protect_arrive_once() {
     net.run(400);
     assert_eq!(net.settle(), ALL);
     assert_eq!([net.protected(ONE), net.protected(TWO)], [800, 800]);
+}
+
+/// A repair of each gateway misses the same two packets, of which one was lost, and the other one is late.
+/// Whichever the far gateway learns first solves the other one in both sessions.
+#[test]
+fn a_packet_that_is_late_for_two_gateways_arrives_once() {
+    let mut net = Net::with(Schedule::Layered { r: 8, interleaves: vec![1] });
+    net.hold(ONE, &parts());
+    net.hold(TWO, &parts());
+    net.advance(1_000_000);
+    for n in 0..400 {
+        net.late_us = if n % 8 == 5 { 6_000 } else { 0 };
+        net.send(0, n % 8 == 3);
+    }
+    net.late_us = 0;
+    let [to_far, _] = net.settle();
+    assert_eq!(to_far, (0, 0));
+    let recovered = [0, 1].map(|peer| net.status(FAR, peer, |peer| peer.ingress.recovered_packets));
+    assert!(recovered.iter().sum::<u64>() >= 50, "{recovered:?}");
 }
 
 #[test]

@@ -199,10 +199,9 @@ impl Lab {
     /// by means of this member, and that none comes twice.
     fn assert_recovered(&self, part: usize, member: usize) {
         let host = &self.sites.b.hosts[0];
-        let there = Between { from: &self.inside, to: host, address: PARTS[part].1.parse().unwrap() };
         let back = Between { from: host, to: &self.inside, address: "10.81.5.10".parse().unwrap() };
         let other = self.recovered()[2 - member];
-        self.assert_recovered_by(part, member, there, || self.recovered()[member - 1]);
+        self.assert_recovered_by(part, member, self.there(part), || self.recovered()[member - 1]);
         // A packet of an earlier stream may come back late.
         let stragglers = self.recovered()[2 - member] - other;
         assert!(stragglers < 5, "{stragglers} of part {part} not by member {member}\n{}", self.logs());
@@ -237,6 +236,12 @@ impl Lab {
         panic!("missing, sent and recovered: {fates:?}\n{}", self.logs());
     }
 
+    /// From inside to an address of a part.
+    fn there(&self, part: usize) -> Between<'_> {
+        let address = PARTS[part].1.parse().unwrap();
+        Between { from: &self.inside, to: &self.sites.b.hosts[0], address }
+    }
+
     fn stream(&self, between: Between<'_>) -> UdpReport {
         let plan = UdpStream {
             pace: Pace::Packets(500.0),
@@ -262,8 +267,12 @@ impl Lab {
 }
 
 fn ip(namespace: &Namespace, arguments: &str) {
-    let output = namespace.run(|| Command::new("ip").args(arguments.split(' ')).output()).unwrap();
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    run(namespace, "ip", &arguments.split(' ').collect::<Vec<_>>());
+}
+
+fn run(namespace: &Namespace, program: &str, arguments: &[&str]) {
+    let output = namespace.run(|| Command::new(program).args(arguments).output()).unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -299,4 +308,40 @@ fn a_part_is_protected_again_after_its_gateway_is_killed_and_when_it_returns() {
     }
     assert_eq!(far.peers[1].sessions, 1, "the deputy's session goes on: {logs}");
     assert!(far.peers.iter().all(|peer| peer.differences.is_empty()), "{far:?}");
+}
+
+#[test]
+fn where_all_packets_pass_both_gateways_a_part_needs_no_route_and_comes_once() {
+    if !privilege::available_or_skip(
+        "where_all_packets_pass_both_gateways_a_part_needs_no_route_and_comes_once",
+    ) {
+        return;
+    }
+    let mut lab = Lab::start("chain");
+    // From inside by the first and the second to the link.
+    let [first, second] = [0, 1].map(|at| &lab.sites.a.hosts[at]);
+    for member in [first, second] {
+        member.sysctl("net.ipv4.conf.all.send_redirects", "0").unwrap();
+        member.sysctl("net.ipv4.conf.eth0.send_redirects", "0").unwrap();
+    }
+    ip(first, "route replace 10.81.2.0/24 via 10.81.1.3");
+    ip(&lab.inside, "route replace 10.81.2.128/25 via 10.81.5.1");
+    for (part, member) in [(0, 1), (1, 2)] {
+        lab.assert_recovered_by(part, member, lab.there(part), || lab.recovered()[member - 1]);
+    }
+    // The second hears nothing of the first, and takes its part. Both protect it.
+    let deaf = "table inet deaf { chain input { type filter hook input priority 0; udp dport 4702 drop; }; }";
+    run(second, "nft", &[deaf]);
+    lab.wait_for_parts(&[2], [&["east-2"], &["east-2"]]);
+    assert!(lab.rack(1).unwrap().parts[0].held, "{}", lab.logs());
+    let protected = || [1, 2].map(|member| lab.status(member).unwrap().peers[0].egress.source_packets);
+    let before = protected();
+    lab.assert_recovered_by(0, 2, lab.there(0), || lab.recovered().iter().sum());
+    let after = protected();
+    assert!((0..2).all(|at| after[at] > before[at] + 1_000), "{before:?} {after:?}\n{}", lab.logs());
+    run(second, "nft", &["delete table inet deaf"]);
+    lab.wait_for_parts(&[1, 2], [&["east-1"], &["east-2"]]);
+    lab.kill(1);
+    lab.wait_for_parts(&[2], [&["east-2"], &["east-2"]]);
+    lab.assert_recovered_by(0, 2, lab.there(0), || lab.recovered()[1]);
 }
