@@ -11,7 +11,7 @@
 -- `maelstrom.malformed`, which names the field, what was expected and what came.
 
 -- begin of what `cargo xtask wire --write` makes from docs/wire.toml
-local VERSIONS = { maelstrom = 8, ricochet = 11 }
+local VERSIONS = { maelstrom = 9, ricochet = 11 }
 local DATAGRAMS = {
   maelstrom = {
     [1] = { name = "Hello", layout = "hello" },
@@ -848,9 +848,9 @@ local function dissect_maelstrom(tvb, pinfo, root)
   return tvb:len()
 end
 
--- A Hello has 50 bytes and 18 for each of up to 60 networks between header and tag.
+-- A Hello has 82 bytes and 18 for each of up to 60 networks between header and tag.
 local function is_maelstrom(tvb)
-  local networks = (tvb:len() - 14 - 16 - 50) / 18
+  local networks = (tvb:len() - 14 - 16 - 82) / 18
   return networks >= 0 and networks <= 60 and networks % 1 == 0
     and tvb:range(0, 1):uint() == VERSIONS.maelstrom * 16 + 1 and tvb:range(1, 1):uint() <= 2
 end

@@ -5,7 +5,7 @@ use std::fmt;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Source of secret random bytes, for tokens and nonces.
+/// Source of secret random bytes, for tokens, ephemeral keys and nonces.
 ///
 /// A gateway reads it again for each Hello and keeps none of its bytes. A virtual machine may be cloned while
 /// it runs, and the clones must not use one nonce for two Hellos. A driver's source therefore asks the

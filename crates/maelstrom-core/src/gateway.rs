@@ -16,6 +16,7 @@ use crate::config::{Config, ConfigError, PeerConfig};
 use crate::controller::PRODUCTS;
 use crate::counters::{RejectedCounts, Uninjected, Unprotected, UnprotectedCounts};
 use crate::entropy::Entropy;
+use crate::exchange::EphemeralKey;
 use crate::greeting::Attempts;
 use crate::key::Token;
 use crate::outbox::{Origin, Outbox};
@@ -62,8 +63,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Creates a gateway without sessions. `entropy` generates tokens and nonces. A seed in its place must be
-    /// secret, random, and never used twice.
+    /// Creates a gateway without sessions. `entropy` generates tokens, ephemeral keys and nonces. A seed in
+    /// its place must be secret, random, and never used twice.
     ///
     /// # Errors
     /// As [`Config::check`].
@@ -124,7 +125,7 @@ impl Gateway {
             let same = |peer: &Peer| same_sizes && peer.config.is_same_site(wanted);
             let peer = match old.iter().position(same) {
                 Some(at) => old.swap_remove(at).reconfigured(&config, index, wanted),
-                None => Peer::new(wanted.clone(), &config, index, self.new_token())
+                None => Peer::new(wanted.clone(), &config, index, self.draw())
                     .with_share(self.share)
                     .with_part(self.part_of(wanted)),
             };
@@ -145,12 +146,12 @@ impl Gateway {
         Ok(())
     }
 
-    fn new_token(&mut self) -> Token {
+    fn draw(&mut self) -> (Token, EphemeralKey) {
         let mut token = Token::UNKNOWN;
         while token == Token::UNKNOWN {
             self.entropy.fill(&mut token.0);
         }
-        token
+        (token, EphemeralKey::draw(&mut |bytes: &mut [u8]| self.entropy.fill(bytes)))
     }
 
     /// The configuration in force.
@@ -375,6 +376,7 @@ impl Gateway {
             rtt_us: peer.channel().rtt_us(),
             sessions: peer.sessions,
             renewals: peer.renewals,
+            multiplications: peer.multiplications,
             moves: peer.moves(),
             paths: peer.paths.status(),
             resequence: peer.order.as_ref().map(InOrder::state),

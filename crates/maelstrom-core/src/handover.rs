@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 
-use crate::key::Token;
+use crate::exchange::Public;
+use crate::key::{Secret, Token};
 
-/// The session with one peer. It contains no key: the next process has that of its configuration, and knows
-/// by the epochs whether it is the same one.
+/// The session with one peer. It does not contain the peer key: the next process has that of its
+/// configuration, and knows by the epochs whether it is the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerHandover {
     /// Networks of the peer, by which the next process finds it in its configuration.
@@ -20,12 +21,17 @@ pub struct PeerHandover {
     pub is_tunnel: bool,
     /// Present address of the peer.
     pub address: SocketAddr,
-    /// Tokens with which the session began, from which the names of packets follow.
-    pub first: [Token; 2],
+    /// Secret from which the names of packets follow.
+    pub names: Secret,
     /// This gateway's present token, and that of the peer.
     pub tokens: [Token; 2],
-    /// Token with which this gateway has asked for a new stream, if the peer has not taken it over.
-    pub next: Option<Token>,
+    /// Secret half of the ephemeral key of this gateway's token.
+    pub ephemeral: Secret,
+    /// Public half of the ephemeral key of the peer's token.
+    pub far_public: Public,
+    /// Token with which this gateway has asked for a new stream, if the peer has not taken it over, and the
+    /// secret half of its ephemeral key.
+    pub next: Option<(Token, Secret)>,
     /// Earlier tokens of the peer, whose sessions must not come back.
     pub past: Vec<Token>,
     /// Epoch of the datagrams that this gateway seals, and the number of the next one.

@@ -5,13 +5,12 @@
 //! 0.) Its low 32 bits, the *name*, travel in a repair's recipe and find the packet among recent arrivals.
 //! All 64 bits travel inside the coded symbol and are checked on every recovered packet.
 //!
-//! The key of the hash follows from the tokens with which a session begins, and not from the key that the
-//! gateways share: that key may change while the streams of the session continue.
+//! The key of the hash follows from the tokens and ephemeral keys with which a session begins, and not from
+//! the key that the gateways share: that key may change while the streams of the session continue.
 
-use ring::hkdf;
 use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};
 
-use crate::key::{PeerKey, Token, derive_from_tokens};
+use crate::key::{Length, PeerKey, Secret, derive};
 use crate::packet::Packet;
 
 /// Length of the hash's secret in bytes; XXH3 needs at least 136.
@@ -33,27 +32,19 @@ pub struct Identity {
     name_mask: u32,
 }
 
-struct SecretLen;
-
-impl hkdf::KeyType for SecretLen {
-    fn len(&self) -> usize {
-        SECRET_LEN
-    }
-}
-
 impl Identity {
     /// Creates the identity of a gateway that has no session yet.
     pub fn new(key: &PeerKey) -> Self {
         let mut secret = [0; SECRET_LEN];
-        key.derive(&[b"identity"], SecretLen, &mut secret);
+        key.derive(&[b"identity"], Length(SECRET_LEN), &mut secret);
         let local = u64::from_le_bytes(secret[8..16].try_into().expect("8 bytes of the secret"));
         Self { secret, local, name_mask: u32::MAX }
     }
 
-    /// Changes to the hash that both gateways compute in the session that begins with their tokens, in either
-    /// order, and in its renewals.
-    pub fn begin_session(&mut self, one: Token, other: Token) {
-        derive_from_tokens([one, other], &[b"identity"], SecretLen, &mut self.secret);
+    /// Changes to the hash that both gateways compute in a session and in its renewals, under the secret that
+    /// they have in common ([`Agreement::names`](crate::exchange::Agreement::names)).
+    pub fn begin_session(&mut self, names: &Secret) {
+        derive(names.as_bytes(), &[b"identity"], Length(SECRET_LEN), &mut self.secret);
     }
 
     /// Shortens names to `bits`, so that tests can make different packets share them.
@@ -132,16 +123,16 @@ mod tests {
     #[test]
     fn both_gateways_compute_the_same_hash_whatever_keys_they_began_with() {
         let sent = udp4([10, 0, 0, 1], [10, 0, 1, 1], 77, b"hello");
-        let [one, other, third] = [3, 4, 5].map(|byte| Token([byte; 16]));
-        let hash_in = |key, tokens: [Token; 2]| {
+        let [one, other] = [3, 4].map(|byte| Secret::new([byte; 32]));
+        let hash_in = |key, names: &Secret| {
             let mut identity = identity(key);
-            identity.begin_session(tokens[0], tokens[1]);
+            identity.begin_session(names);
             hash(&identity, &sent)
         };
-        assert_eq!(hash_in(1, [one, other]), hash_in(2, [other, one]));
-        assert_ne!(hash_in(1, [one, other]), hash_in(1, [one, third]), "another session");
+        assert_eq!(hash_in(1, &one), hash_in(2, &one));
+        assert_ne!(hash_in(1, &one), hash_in(1, &other), "another session");
         let mut renewed = identity(1);
-        renewed.begin_session(one, other);
+        renewed.begin_session(&one);
         assert_eq!(renewed.keyed_hash(b"a flow"), identity(1).keyed_hash(b"a flow"));
     }
 

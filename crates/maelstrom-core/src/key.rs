@@ -1,4 +1,7 @@
-//! Key material: the key that two gateways share, and the tokens of their starts.
+//! Key material: the key that two gateways share, the tokens of their starts, and secrets that follow from
+//! them.
+
+use std::fmt;
 
 use ring::hkdf;
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -29,25 +32,56 @@ impl PeerKey {
     pub(crate) fn derive<K: hkdf::KeyType>(&self, info: &[&[u8]], length: K, out: &mut [u8]) {
         derive(&self.0, info, length, out);
     }
+
+    /// Derives a key as [`PeerKey::derive`], which follows from `secret` too.
+    pub(crate) fn derive_with<K: hkdf::KeyType>(
+        &self,
+        secret: &Secret,
+        info: &[&[u8]],
+        length: K,
+        out: &mut [u8],
+    ) {
+        let mut both = [0; 64];
+        both[..32].copy_from_slice(&self.0);
+        both[32..].copy_from_slice(&secret.0);
+        derive(&both, info, length, out);
+        both.zeroize();
+    }
 }
 
-/// Derives a secret from the tokens of both gateways, whichever of them is `one`. Only who can open Hellos
-/// knows tokens.
-pub(crate) fn derive_from_tokens<K: hkdf::KeyType>(
-    [one, other]: [Token; 2],
-    info: &[&[u8]],
-    length: K,
-    out: &mut [u8],
-) {
-    let (low, high) = if one.0 <= other.0 { (one, other) } else { (other, one) };
-    let mut secret = [0; 2 * TOKEN_LEN];
-    secret[..TOKEN_LEN].copy_from_slice(&low.0);
-    secret[TOKEN_LEN..].copy_from_slice(&high.0);
-    derive(&secret, info, length, out);
-    secret.zeroize();
+/// 32 secret bytes, wiped when dropped.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// Takes the bytes, of which the caller wipes its copy.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
 }
 
-fn derive<K: hkdf::KeyType>(secret: &[u8], info: &[&[u8]], length: K, out: &mut [u8]) {
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Length of a derived secret in bytes.
+pub(crate) struct Length(pub(crate) usize);
+
+impl hkdf::KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// Derives a secret from another one by HKDF-SHA-256 (RFC 5869) for the purpose that `info` states.
+pub(crate) fn derive<K: hkdf::KeyType>(secret: &[u8], info: &[&[u8]], length: K, out: &mut [u8]) {
     let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"undrop maelstrom 1");
     salt.extract(secret)
         .expand(info, length)
@@ -55,8 +89,8 @@ fn derive<K: hkdf::KeyType>(secret: &[u8], info: &[&[u8]], length: K, out: &mut 
         .expect("the requested length is far below HKDF's limit");
 }
 
-impl std::fmt::Debug for PeerKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for PeerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PeerKey(…)")
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 
 use crate::config::PeerConfig;
 use crate::counters::Rejected;
+use crate::exchange::Agreement;
 use crate::key::{PeerKey, Token};
 use crate::observe::Level;
 use crate::session::{HelloKey, Opener};
@@ -87,14 +88,19 @@ pub(crate) struct Openers(Vec<Opener>);
 
 impl Openers {
     /// Creates the openers of datagrams from the holder of token `far` to us.
-    pub(crate) fn new(keys: &Keys, far: Token, own: Token) -> Self {
-        Self(keys.iter().map(|(_, key)| Opener::new(key, far, own)).collect())
+    pub(crate) fn new(keys: &Keys, agreement: &Agreement, far: Token, own: Token) -> Self {
+        Self(keys.iter().map(|(_, key)| Opener::new(key, agreement, far, own)).collect())
     }
 
     /// Continues with the openers of another process: each epoch with the lowest number that may still come.
     /// `None` if these epochs are not those of our keys.
-    pub(crate) fn resumed(keys: &Keys, far: Token, own: Token, left: &[(u32, u64)]) -> Option<Self> {
-        let Self(openers) = Self::new(keys, far, own);
+    pub(crate) fn resumed(
+        keys: &Keys,
+        agreement: &Agreement,
+        [own, far]: [Token; 2],
+        left: &[(u32, u64)],
+    ) -> Option<Self> {
+        let Self(openers) = Self::new(keys, agreement, far, own);
         if openers.len() != left.len() {
             return None;
         }

@@ -14,6 +14,7 @@ mod reports;
 mod requests;
 mod sealed;
 mod shares;
+mod start;
 mod tunnel;
 
 use std::net::{IpAddr, SocketAddr};
@@ -25,11 +26,12 @@ use crate::class::Care;
 use crate::config::{Config, IngressConfig, PeerConfig};
 use crate::counters::Unprotected;
 use crate::egress::Egress;
+use crate::exchange::{Agreement, EphemeralKey, Public};
 use crate::greeting::{Answers, Seen};
 use crate::identity::Identity;
 use crate::ingress::Ingress;
-use crate::key::{PeerKey, Token};
-use crate::keys::{FarKeys, HelloKeys, Keys, Openers, Shown};
+use crate::key::{PeerKey, Secret, Token};
+use crate::keys::{FarKeys, HelloKeys, Keys, Openers};
 use crate::ledger::TICK_US;
 use crate::outbox::Outbox;
 use crate::packet::Packet;
@@ -64,6 +66,10 @@ const PAST_MAX: usize = 32;
 struct Session {
     begun_us: u64,
     far_token: Token,
+    /// The public half of the ephemeral key that the peer has drawn with this token.
+    far_public: Public,
+    /// The secret of our ephemeral key and this one.
+    agreement: Agreement,
     /// Keys that the peer accepts.
     far_keys: FarKeys,
     sealer: Sealer,
@@ -91,15 +97,23 @@ pub(crate) struct Peer {
     index: usize,
     hello_keys: HelloKeys,
     own_token: Token,
+    /// Key that was drawn with this token, and is wiped with it. A peer that restarts or renews the session
+    /// agrees on secrets with it.
+    ephemeral: EphemeralKey,
+    /// Time since which keys of sessions follow from it.
+    ephemeral_since_us: Option<u64>,
     /// Keys that we accept with this token.
     own_keys: Keys,
     /// Networks that we list with this token.
     own_listed: Vec<IpNet>,
     part: Part,
     session: Option<Session>,
-    /// Tokens with which the session began, ours first.
-    first: [Token; 2],
+    /// Secret of the names of packets, from the beginning of the session to its end.
+    names: Option<Secret>,
     renewal: Option<Renewal>,
+    /// Whether this side renews the session when its time has come: the side whose token is older. The other
+    /// side does so a minute later.
+    renews_first: bool,
     leaving: Option<Leaving>,
     /// Earlier tokens of the peer while our own token has been in use. A session with one of them
     /// would reuse its key from counter 0.
@@ -125,17 +139,24 @@ pub(crate) struct Peer {
     pub(crate) sessions: u64,
     /// Number of renewals of a session.
     pub(crate) renewals: u64,
+    /// Number of multiplications on the curve.
+    pub(crate) multiplications: u64,
     /// Source of the latest packet that the peer would not watch, and the time of the packet.
     unwatched_source: Option<(IpAddr, u64)>,
     pub(crate) sharing: Sharing,
 }
 
 impl Peer {
-    /// Creates peer number `index` of a gateway whose own token is `token`.
+    /// Creates peer number `index` of a gateway, with the token and the ephemeral key that are ours.
     ///
     /// # Panics
     /// If the configuration is not valid: [`Config::check`] comes first.
-    pub(crate) fn new(config: PeerConfig, gateway: &Config, index: usize, token: Token) -> Self {
+    pub(crate) fn new(
+        config: PeerConfig,
+        gateway: &Config,
+        index: usize,
+        (token, ephemeral): (Token, EphemeralKey),
+    ) -> Self {
         let outer = if config.address.is_ipv6() { 40 + 8 } else { 20 + 8 };
         let ingress_config = gateway.ingress();
         Self {
@@ -150,12 +171,15 @@ impl Peer {
             index,
             hello_keys: HelloKeys::new(&Keys::of(&config)),
             own_token: token,
+            ephemeral,
+            ephemeral_since_us: None,
             own_keys: Keys::of(&config),
             own_listed: config.networks.clone(),
             part: Part::default(),
             session: None,
-            first: [Token::UNKNOWN; 2],
+            names: None,
             renewal: None,
+            renews_first: false,
             leaving: None,
             past: Vec::new(),
             channel: Channel::new(),
@@ -173,6 +197,7 @@ impl Peer {
             next_tick_us: 0,
             sessions: 0,
             renewals: 0,
+            multiplications: 1,
             unwatched_source: None,
             sharing: Sharing::new(Share::ALL),
             config,
@@ -289,40 +314,6 @@ impl Peer {
         self.is_up = is_up;
     }
 
-    /// Begins a session with new streams in both directions, so that no packet coded earlier is mixed in.
-    /// Packets are protected once the far gateway has begun the session too: its tap then sees all of them.
-    fn begin_session(&mut self, now_us: u64, far_token: Token, listed: &[IpNet], shown: Shown) {
-        let key = shown.key.clone();
-        self.past.extend(self.session.take().map(|session| session.far_token));
-        self.is_up = false;
-        self.renewal = None;
-        self.session = Some(Session {
-            begun_us: now_us,
-            far_token,
-            far_keys: FarKeys::of(shown),
-            sealer: Sealer::new(&key, self.own_token, far_token),
-            key,
-            openers: Openers::new(&self.own_keys, far_token, self.own_token),
-            earlier: Openers::default(),
-            listed: Listed::new(now_us, listed),
-        });
-        self.first = [self.own_token, far_token];
-        self.identity.begin_session(self.own_token, far_token);
-        self.on_session_begun();
-        self.unwatched_source = None;
-        self.sharing.restart();
-        self.egress.restart();
-        self.ingress.restart(&self.ingress_config);
-        self.channel.restart();
-        self.egress.on_far_restart();
-        self.path_mtu.restart();
-        self.paths.restart();
-        self.early.clear();
-        self.order.iter_mut().for_each(InOrder::begin);
-        self.egress.set_datagram_max(now_us, self.path_mtu.limit());
-        self.sessions += 1;
-    }
-
     /// Time at which [`Peer::handle_timeout`] is due next.
     pub(crate) fn poll_timeout(&self) -> u64 {
         let own = self.next_hello_us.min(self.next_tick_us);
@@ -398,28 +389,6 @@ impl Peer {
         self.keep_part(now_us, entropy);
         self.keep_fresh(now_us, entropy);
         self.keep_leaving(now_us, entropy);
-    }
-
-    /// Draws a new token of our own.
-    fn renew(&mut self, entropy: &mut impl FnMut(&mut [u8])) {
-        let mut token = Token::UNKNOWN;
-        entropy(&mut token.0);
-        self.restart_as(token);
-    }
-
-    /// Uses a new token of our own, which makes all earlier sessions and Hellos void.
-    fn restart_as(&mut self, token: Token) {
-        (self.own_token, self.own_keys) = (token, Keys::of(&self.config));
-        self.own_listed = self.to_list();
-        self.update_part();
-        self.session = None;
-        self.renewal = None;
-        self.past.clear();
-        self.roaming.restart();
-        self.is_up = false;
-        // Without a session no deadline fires the bins.
-        self.egress.empty_bins();
-        self.next_hello_us = 0;
     }
 
     /// Notes that the far gateway has renewed the session, and is therefore there.

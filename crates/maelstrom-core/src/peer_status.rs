@@ -56,6 +56,8 @@ pub struct PeerStatus<'a> {
     pub sessions: u64,
     /// Number of renewals of a session.
     pub renewals: u64,
+    /// Number of multiplications on the curve of ephemeral keys, by far the most expensive work of a session.
+    pub multiplications: u64,
     /// Number of changes of its address.
     pub moves: u64,
     /// State of each path to it, the first first; empty if there is one alone.

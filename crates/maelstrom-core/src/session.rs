@@ -1,17 +1,18 @@
 //! The authenticated channel between two gateways.
 //!
-//! Both hold one pre-shared key. Each draws a random *token* at its start, and at each renewal of the
-//! session, and sends it in a Hello, together with the token it has heard from the other. A token counts only
-//! if it comes with our own echoed, so an old Hello changes nothing. One AEAD key per direction is derived
-//! from the key and both tokens. A datagram recorded before either side restarted can never be opened again,
-//! and no clock is needed.
+//! Both hold one pre-shared key. Each draws a random *token* and an ephemeral key at its start, and at each
+//! renewal of the session, and sends the token and the public half of that key in a Hello, together with the
+//! token it has heard from the other. A token counts only if it comes with our own echoed, so an old Hello
+//! changes nothing. One AEAD key per direction is derived from the pre-shared key, both tokens, and what the
+//! ephemeral keys have in common ([`Agreement`]). A datagram recorded before either side restarted can never
+//! be opened again, and no clock is needed.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::hkdf;
 use zeroize::Zeroize;
 
 use crate::counters::Rejected;
-use crate::key::{PeerKey, Token};
+use crate::exchange::Agreement;
+use crate::key::{Length, PeerKey, Token};
 use crate::replay::ReplayWindow;
 use crate::wire::{HELLO_HEADER, SEALED_HEADER, SealedHeader, SendTime, TAG};
 
@@ -22,14 +23,6 @@ const RENEW_AT: u64 = 1 << 28;
 /// and the end is noticed a little later.
 const COUNTER_MAX: u64 = (1 << 32) - (1 << 24);
 
-struct DirectionKeyLen;
-
-impl hkdf::KeyType for DirectionKeyLen {
-    fn len(&self) -> usize {
-        32 + 4
-    }
-}
-
 /// One direction's AEAD key and the epoch that identifies it on the wire.
 struct DirectionKey {
     aead: LessSafeKey,
@@ -37,9 +30,10 @@ struct DirectionKey {
 }
 
 impl DirectionKey {
-    fn new(key: &PeerKey, from: Token, to: Token) -> Self {
+    fn new(key: &PeerKey, agreement: &Agreement, from: Token, to: Token) -> Self {
         let mut derived = [0; 36];
-        key.derive(&[b"session", &from.0, &to.0], DirectionKeyLen, &mut derived);
+        let secret = agreement.secret();
+        key.derive_with(secret, &[b"session", &from.0, &to.0], Length(36), &mut derived);
         let aead = aead_key(&derived[..32]);
         let epoch = u32::from_be_bytes(derived[32..].try_into().expect("4 of 36 bytes"));
         derived.zeroize();
@@ -59,8 +53,8 @@ pub struct Sealer {
 
 impl Sealer {
     /// Creates the sealer of datagrams from the holder of token `from` to the holder of `to`.
-    pub fn new(key: &PeerKey, from: Token, to: Token) -> Self {
-        Self { key: DirectionKey::new(key, from, to), counter: 0 }
+    pub fn new(key: &PeerKey, agreement: &Agreement, from: Token, to: Token) -> Self {
+        Self { key: DirectionKey::new(key, agreement, from, to), counter: 0 }
     }
 
     /// Returns the epoch of its datagrams, and the number of the next one.
@@ -109,8 +103,8 @@ pub struct Opener {
 
 impl Opener {
     /// Creates the opener of datagrams from the holder of token `from` to the holder of `to`.
-    pub fn new(key: &PeerKey, from: Token, to: Token) -> Self {
-        Self { key: DirectionKey::new(key, from, to), replay: ReplayWindow::default() }
+    pub fn new(key: &PeerKey, agreement: &Agreement, from: Token, to: Token) -> Self {
+        Self { key: DirectionKey::new(key, agreement, from, to), replay: ReplayWindow::default() }
     }
 
     /// Epoch that datagrams of this session carry.
@@ -175,14 +169,6 @@ fn session_nonce(header: &SealedHeader) -> Nonce {
 /// Seals and opens Hellos, with one static key for both directions and a random nonce for each Hello.
 pub struct HelloKey(LessSafeKey);
 
-struct HelloKeyLen;
-
-impl hkdf::KeyType for HelloKeyLen {
-    fn len(&self) -> usize {
-        32
-    }
-}
-
 impl HelloKey {
     /// Derives the Hello key of all holders of `key`.
     pub fn new(key: &PeerKey) -> Self {
@@ -196,7 +182,7 @@ impl HelloKey {
 
     fn derived(key: &PeerKey, purpose: &[u8]) -> Self {
         let mut derived = [0; 32];
-        key.derive(&[purpose], HelloKeyLen, &mut derived);
+        key.derive(&[purpose], Length(32), &mut derived);
         let aead = aead_key(&derived);
         derived.zeroize();
         Self(aead)
@@ -236,13 +222,22 @@ fn hello_nonce(head: &[u8]) -> Nonce {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::TOKEN_LEN;
+    use crate::exchange::EphemeralKey;
+    use crate::key::{Secret, TOKEN_LEN};
 
     const A: Token = Token([1; TOKEN_LEN]);
     const B: Token = Token([2; TOKEN_LEN]);
 
     fn key() -> PeerKey {
         PeerKey::new([9; 32])
+    }
+
+    fn ephemeral(byte: u8) -> EphemeralKey {
+        EphemeralKey::new(&Secret::new([byte; 32]))
+    }
+
+    fn agreement() -> Agreement {
+        ephemeral(3).agree(&ephemeral(4).public()).unwrap()
     }
 
     fn sealed(sealer: &mut Sealer, body: &[u8]) -> Vec<u8> {
@@ -258,7 +253,8 @@ mod tests {
 
     #[test]
     fn a_sealed_datagram_opens_once() {
-        let (mut sealer, mut opener) = (Sealer::new(&key(), A, B), Opener::new(&key(), A, B));
+        let (mut sealer, mut opener) =
+            (Sealer::new(&key(), &agreement(), A, B), Opener::new(&key(), &agreement(), A, B));
         let datagram = sealed(&mut sealer, b"repair");
         assert_eq!(open(&mut opener, &datagram), Ok(b"repair".to_vec()));
         assert_eq!(open(&mut opener, &datagram), Err(Rejected::Replayed));
@@ -266,7 +262,8 @@ mod tests {
 
     #[test]
     fn a_changed_bit_anywhere_is_a_forgery_and_uses_up_no_counter() {
-        let (mut sealer, mut opener) = (Sealer::new(&key(), A, B), Opener::new(&key(), A, B));
+        let (mut sealer, mut opener) =
+            (Sealer::new(&key(), &agreement(), A, B), Opener::new(&key(), &agreement(), A, B));
         let datagram = sealed(&mut sealer, b"repair");
         for at in 1..datagram.len() {
             let mut forged = datagram.clone();
@@ -281,8 +278,8 @@ mod tests {
     fn a_copy_of_the_session_at_another_time_has_other_nonces() {
         let key_stream = |now_us: u64| {
             let mut datagram = [0; SEALED_HEADER + 64 + TAG];
-            Sealer::new(&key(), A, B).seal(now_us, &mut datagram);
-            assert_eq!(open(&mut Opener::new(&key(), A, B), &datagram), Ok(vec![0; 64]));
+            Sealer::new(&key(), &agreement(), A, B).seal(now_us, &mut datagram);
+            assert_eq!(open(&mut Opener::new(&key(), &agreement(), A, B), &datagram), Ok(vec![0; 64]));
             datagram[SEALED_HEADER..][..64].to_vec()
         };
         let original = key_stream(5_000_000);
@@ -294,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_key_is_renewed_after_2_to_the_28_datagrams() {
-        let mut sealer = Sealer::new(&key(), A, B);
+        let mut sealer = Sealer::new(&key(), &agreement(), A, B);
         sealer.counter = (1 << 28) - 1;
         assert!(!sealer.is_worn());
         sealed(&mut sealer, b"repair");
@@ -305,17 +302,43 @@ mod tests {
 
     #[test]
     fn a_key_of_another_direction_or_start_does_not_open_it() {
-        let mut sealer = Sealer::new(&key(), A, B);
+        let mut sealer = Sealer::new(&key(), &agreement(), A, B);
         let datagram = sealed(&mut sealer, b"repair");
         let later = Token([3; TOKEN_LEN]);
         for (from, to) in [(B, A), (A, later), (later, B)] {
-            let mut opener = Opener::new(&key(), from, to);
+            let mut opener = Opener::new(&key(), &agreement(), from, to);
             assert_ne!(
                 opener.epoch(),
-                Opener::new(&key(), A, B).epoch(),
+                Opener::new(&key(), &agreement(), A, B).epoch(),
                 "a gateway finds the session by it"
             );
             assert_eq!(open(&mut opener, &datagram), Err(Rejected::Forged));
         }
+    }
+
+    /// A holder of the key file who recorded both Hellos knows the key, the tokens, and the public halves.
+    #[test]
+    fn the_same_key_and_tokens_with_other_ephemeral_keys_open_and_forge_nothing() {
+        let datagram = sealed(&mut Sealer::new(&key(), &agreement(), A, B), b"repair");
+        for (one, other) in [(3, 5), (5, 4), (5, 6)] {
+            let guessed = ephemeral(one).agree(&ephemeral(other).public()).unwrap();
+            let mut opener = Opener::new(&key(), &guessed, A, B);
+            assert_ne!(opener.epoch(), Opener::new(&key(), &agreement(), A, B).epoch());
+            assert_eq!(open(&mut opener, &datagram), Err(Rejected::Forged));
+            let forged = sealed(&mut Sealer::new(&key(), &guessed, A, B), b"repair");
+            assert_eq!(open(&mut Opener::new(&key(), &agreement(), A, B), &forged), Err(Rejected::Forged));
+        }
+        let both = ephemeral(4).agree(&ephemeral(3).public()).unwrap();
+        assert!(
+            open(&mut Opener::new(&key(), &both, A, B), &datagram).is_ok(),
+            "only a secret half opens it"
+        );
+    }
+
+    #[test]
+    fn the_ephemeral_keys_alone_open_nothing_without_the_key() {
+        let datagram = sealed(&mut Sealer::new(&key(), &agreement(), A, B), b"repair");
+        let mut opener = Opener::new(&PeerKey::new([8; 32]), &agreement(), A, B);
+        assert_eq!(open(&mut opener, &datagram), Err(Rejected::Forged));
     }
 }

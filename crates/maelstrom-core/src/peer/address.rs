@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::{Peer, Token};
 use crate::channel::{SILENCE_US, Trouble};
 use crate::config::Whereabouts;
+use crate::exchange::EphemeralKey;
 use crate::keys::Keys;
 use crate::outbox::{Envelope, Outbox};
 use crate::wire::{Hello, SealedHeader};
@@ -37,6 +38,8 @@ const FORGET_US: u64 = 60_000_000;
 pub(super) struct Roaming {
     /// Answers to Hellos from other addresses, oldest first.
     calls: Vec<Call>,
+    /// The ephemeral key of all of them: replays of Hellos must not make us draw further ones.
+    ephemeral: Option<EphemeralKey>,
     /// Another address, from which all new datagrams of the session come, and the time since which they do.
     elsewhere: Option<(SocketAddr, u64)>,
     next_try_us: u64,
@@ -58,10 +61,16 @@ impl Roaming {
         self.calls.iter().any(|call| call.token == token)
     }
 
-    /// Returns the token that a Hello echoes to the address at which it was told.
-    pub(super) fn echoed(&self, now_us: u64, from: SocketAddr, hello: &Hello) -> Option<Token> {
+    /// Returns the token that a Hello echoes to the address at which it was told, and the ephemeral key that
+    /// was told with it.
+    pub(super) fn echoed(
+        &self,
+        now_us: u64,
+        from: SocketAddr,
+        hello: &Hello,
+    ) -> Option<(Token, EphemeralKey)> {
         let call = self.call(now_us, from, hello.token)?;
-        (call.token == hello.echo).then_some(call.token)
+        if call.token == hello.echo { Some((call.token, self.ephemeral.clone()?)) } else { None }
     }
 
     fn call(&self, now_us: u64, from: SocketAddr, far_token: Token) -> Option<&Call> {
@@ -81,6 +90,7 @@ impl Roaming {
     /// Forgets all that depends on keys and tokens of this gateway that it does not use any more.
     pub(super) fn restart(&mut self) {
         self.calls.clear();
+        self.ephemeral = None;
         self.elsewhere = None;
     }
 }
@@ -201,9 +211,14 @@ impl Peer {
                 token
             }
         };
+        let ephemeral = self.roaming.ephemeral.get_or_insert_with(|| {
+            self.multiplications += 1;
+            EphemeralKey::draw(entropy)
+        });
+        let public = ephemeral.public();
         let (watched, is_tunnel) = (self.to_list(), self.config.is_tunnel);
         let (echo, previous) = (far_token, Token::UNKNOWN);
-        let hello = Hello { token, echo, previous, restarts: false, is_tunnel, watched };
+        let hello = Hello { token, echo, previous, public, restarts: false, is_tunnel, watched };
         let to = Envelope::to(self.index).at(Some(from));
         self.send_as(&hello, &Keys::of(&self.config), to, entropy, out);
     }

@@ -12,6 +12,7 @@
 use super::listed::Listed;
 use super::renewal::Renewal;
 use super::{Peer, Session};
+use crate::exchange::EphemeralKey;
 use crate::handover::PeerHandover;
 use crate::key::PeerKey;
 use crate::keys::{FarKeys, Keys, Openers, Shown};
@@ -120,16 +121,20 @@ impl Peer {
     /// Returns the session, if the peer is up.
     pub(crate) fn describe(&self) -> Option<PeerHandover> {
         let session = self.session.as_ref().filter(|_| self.is_up)?;
-        let seals = |key: &PeerKey| Sealer::new(key, self.own_token, session.far_token).position().0;
+        let seals = |key: &PeerKey| {
+            Sealer::new(key, &session.agreement, self.own_token, session.far_token).position().0
+        };
         let mut report = vec![0; Report::LEN];
         self.far().write(&mut report);
         Some(PeerHandover {
             networks: self.config.networks.clone(),
             is_tunnel: self.config.is_tunnel,
             address: self.config.address,
-            first: self.first,
+            names: self.names.clone()?,
             tokens: [self.own_token, session.far_token],
-            next: self.renewal.as_ref().map(|renewal| renewal.token),
+            ephemeral: self.ephemeral.secret(),
+            far_public: session.far_public,
+            next: self.renewal.as_ref().map(|renewal| (renewal.token, renewal.ephemeral.secret())),
             past: self.past.clone(),
             seals: session.sealer.position(),
             opens: session.openers.positions().collect(),
@@ -144,16 +149,19 @@ impl Peer {
     /// Continues the session of another process, which does not use it any more; returns whether it is that
     /// of [`Peer::watch_for`].
     pub(crate) fn resume(&mut self, now_us: u64, left: &PeerHandover) -> bool {
-        self.session.is_some() && self.first == left.first && self.watch_for(now_us, left)
+        self.session.is_some() && self.names.as_ref() == Some(&left.names) && self.watch_for(now_us, left)
     }
 
     /// Watches the packets of a session of another process, which still uses it; returns whether it is one of
     /// the keys of this configuration.
     pub(crate) fn watch_for(&mut self, now_us: u64, left: &PeerHandover) -> bool {
         let ([own, far], keys) = (left.tokens, Keys::of(&self.config));
+        let (ephemeral, far_public) = (EphemeralKey::new(&left.ephemeral), left.far_public);
+        self.multiplications += 2;
+        let Ok(agreement) = ephemeral.agree(&far_public) else { return false };
         let of_epoch = |epoch: u32| {
             let mut known = keys.iter().map(|(_, key)| key);
-            known.find(|key| Sealer::new(key, own, far).position().0 == epoch).cloned()
+            known.find(|key| Sealer::new(key, &agreement, own, far).position().0 == epoch).cloned()
         };
         let shown = |&(epoch, part): &(u32, u8)| {
             Some(Shown { key: of_epoch(epoch)?, part: KeyPart::from_wire(part)? })
@@ -161,27 +169,46 @@ impl Peer {
         let (Some(key), Ok(report)) = (of_epoch(left.seals.0), Report::read(&left.report)) else {
             return false;
         };
-        let Some(openers) = Openers::resumed(&keys, far, own, &left.opens) else { return false };
+        let Some(openers) = Openers::resumed(&keys, &agreement, left.tokens, &left.opens) else {
+            return false;
+        };
         self.session = Some(Session {
             begun_us: now_us,
             far_token: far,
+            far_public,
             far_keys: FarKeys::of_all(left.shown.iter().filter_map(shown)),
-            sealer: Sealer::new(&key, own, far).at(left.seals.1),
+            sealer: Sealer::new(&key, &agreement, own, far).at(left.seals.1),
             key,
             openers,
             earlier: Openers::default(),
             listed: Listed::new(now_us, &left.watched),
+            agreement,
         });
-        self.renewal = left.next.map(|next| Renewal::asked(now_us, next, far, keys.clone(), self.to_list()));
-        (self.own_token, self.own_keys, self.first) = (own, keys, left.first);
+        self.renewal = self.asked(now_us, left, &keys);
+        (self.own_token, self.own_keys, self.ephemeral) = (own, keys, ephemeral);
+        self.ephemeral_since_us = Some(now_us);
+        // The peer's token is the older one, because the other process has asked for a new stream.
+        self.renews_first = false;
         self.past.clone_from(&left.past);
-        self.identity.begin_session(left.first[0], left.first[1]);
+        self.identity.begin_session(&left.names);
+        self.names = Some(left.names.clone());
         self.egress.continue_at(Seq(left.position), report.loss.repairs);
         self.channel.resume(now_us, report);
         [self.sessions, self.renewals] = left.counts;
         self.is_up = self.channel.works(now_us);
         (self.next_hello_us, self.next_report_us) = (now_us, now_us);
         true
+    }
+
+    /// Returns the renewal with which another process has asked for a new stream.
+    fn asked(&mut self, now_us: u64, left: &PeerHandover, keys: &Keys) -> Option<Renewal> {
+        let (token, secret) = left.next.as_ref()?;
+        let next = EphemeralKey::new(secret);
+        self.multiplications += 2;
+        let agreement = next.agree(&left.far_public).ok()?;
+        let (far, listed) = (left.tokens[1], self.to_list());
+        let renewal = Renewal::new(now_us, (*token, next), agreement, far, keys.clone(), listed);
+        Some(renewal.with_restart(true))
     }
 
     /// Ends a session that another process has, or has lost.

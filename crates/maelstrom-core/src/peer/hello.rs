@@ -70,17 +70,16 @@ impl Peer {
     ) -> Result<(), Rejected> {
         let (hello, shown) = self.open_hello(part, datagram)?;
         self.channel.on_hello(now_us, Ok(()));
-        if let Some(token) = self.roaming.echoed(now_us, from, &hello) {
+        if let Some((token, ephemeral)) = self.roaming.echoed(now_us, from, &hello) {
             // It began a session with this token, which only this address was told.
-            self.restart_as(token);
+            self.restart_as(token, ephemeral);
             self.set_address(from);
-            self.on_proof(now_us, &hello, shown, entropy, out);
-            return Ok(());
+            return self.on_proof(now_us, &hello, shown, entropy, out);
         }
         if self.continues_session(&hello) {
             let renewal = self.renewal.as_ref().filter(|renewal| renewal.token == hello.echo);
             let told_at = renewal.and_then(|renewal| renewal.told_at);
-            self.on_proof(now_us, &hello, shown, entropy, out);
+            self.on_proof(now_us, &hello, shown, entropy, out)?;
             if told_at == Some(from) {
                 self.set_address(from);
             }
@@ -116,8 +115,7 @@ impl Peer {
         let (hello, shown) = self.open_hello(part, datagram)?;
         let next_token = self.renewal.as_ref().map(|renewal| renewal.token);
         if hello.echo == self.own_token || Some(hello.echo) == next_token {
-            self.on_proof(now_us, &hello, shown, entropy, out);
-            return Ok(());
+            return self.on_proof(now_us, &hello, shown, entropy, out);
         }
         if self.answers.take(now_us, hello.token) {
             self.send_hello(now_us, hello.token, entropy, out);
@@ -150,7 +148,7 @@ impl Peer {
     }
 
     /// Acts on a Hello that echoes our token: its sender has been alive since we drew it, so the sender's own
-    /// token is the one in use.
+    /// token is the one in use. Only here is its ephemeral key used, once for each of its tokens.
     fn on_proof(
         &mut self,
         now_us: u64,
@@ -158,7 +156,7 @@ impl Peer {
         shown: Shown,
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
-    ) {
+    ) -> Result<(), Rejected> {
         if hello.echo != self.own_token {
             self.on_next_token_echoed(now_us, hello);
         }
@@ -178,18 +176,19 @@ impl Peer {
                     && session.far_token == hello.previous
                     && self.past.len() < PAST_MAX =>
             {
-                self.follow(now_us, hello, shown, entropy, out);
+                self.follow(now_us, hello, shown, entropy, out)?;
             }
             // The peer's key is one of those for which we have not drawn a token yet.
             _ if !self.own_keys.contains(&shown.key) => self.renew(entropy),
             _ if self.past.len() == PAST_MAX => self.renew(entropy),
             _ => {
-                self.begin_session(now_us, hello.token, &hello.watched, shown);
+                self.begin_session(now_us, hello, shown)?;
                 // The peer may need these two datagrams to begin the session as well.
                 self.send_hello(now_us, hello.token, entropy, out);
                 self.send_report(now_us, out);
             }
         }
+        Ok(())
     }
 
     /// Takes a Hello that echoes our next token: its sender has taken the token over, or has restarted since.
@@ -199,6 +198,7 @@ impl Peer {
             self.adopt(now_us);
         } else if let Some(renewal) = self.renewal.take() {
             (self.own_token, self.own_keys, self.own_listed) = (renewal.token, renewal.keys, renewal.listed);
+            (self.ephemeral, self.ephemeral_since_us) = (renewal.ephemeral, None);
             self.update_part();
         }
     }
@@ -218,12 +218,12 @@ impl Peer {
         let hello = match &self.renewal {
             Some(renewal) => {
                 self.next_hello_us = now_us + renewal.pause_us(now_us);
-                let (token, restarts) = (renewal.token, renewal.restarts);
-                Hello { token, echo, previous: self.own_token, restarts, is_tunnel, watched }
+                let (token, public, restarts) = (renewal.token, renewal.ephemeral.public(), renewal.restarts);
+                Hello { token, echo, previous: self.own_token, public, restarts, is_tunnel, watched }
             }
             None => {
-                let (token, previous) = (self.own_token, Token::UNKNOWN);
-                Hello { token, echo, previous, restarts: false, is_tunnel, watched }
+                let (token, previous, public) = (self.own_token, Token::UNKNOWN, self.ephemeral.public());
+                Hello { token, echo, previous, public, restarts: false, is_tunnel, watched }
             }
         };
         let to = Envelope::to(self.index).at(told_at).by(self.paths.all());

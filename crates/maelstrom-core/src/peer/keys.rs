@@ -58,7 +58,7 @@ impl Peer {
         if let Some(best) = self.own_keys.best(&session.far_keys)
             && best != session.key
         {
-            session.sealer = Sealer::new(&best, self.own_token, session.far_token);
+            session.sealer = Sealer::new(&best, &session.agreement, self.own_token, session.far_token);
             session.key = best;
         }
     }

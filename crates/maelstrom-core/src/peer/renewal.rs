@@ -7,7 +7,9 @@
 //! 3. The first datagram of the next session shows the side that began that it can use its next token too
 //!    ([`Peer::adopt`]).
 //!
-//! So each side seals nothing that the other cannot open, and the streams continue.
+//! So each side seals nothing that the other cannot open, and the streams continue. The next token comes with
+//! another ephemeral key, and the key of the token before is wiped. The sides take turns, so that the token
+//! and the ephemeral key of either are in use for two hours at most.
 //!
 //! A gateway that stood still has not seen the packets that arrived meanwhile. It cannot tell them from lost
 //! ones, and repairs may name them. With the renewal it asks for a new stream, and it uses repairs of the
@@ -23,6 +25,7 @@ use super::handover::Leaving;
 use super::order::InOrder;
 use super::{GIVE_UP_US, HELLO_US, PAST_MAX, Peer, Session};
 use crate::counters::Rejected;
+use crate::exchange::{Agreement, EphemeralKey};
 use crate::key::{PeerKey, Token};
 use crate::keys::{FarKeys, Keys, Openers, Shown};
 use crate::outbox::Outbox;
@@ -31,8 +34,12 @@ use crate::wire::{Hello, SealedHeader};
 
 /// Age at which a session is renewed.
 const RENEW_US: u64 = 3_600_000_000;
-/// Delay of the renewal at the side with the higher token, so that the sides do not begin at the same time.
+/// Delay of the renewal at the side whose token is the younger one, so that the sides do not begin at the
+/// same time. In the first renewal of a session, it is the side with the higher token.
 const SECOND_US: u64 = 60_000_000;
+/// Time for which an ephemeral key is in use, also if the peer restarts or renews the session again and
+/// again.
+const EPHEMERAL_US: u64 = 2 * RENEW_US;
 /// Interval between the first Hellos of a renewal.
 const HURRY_US: u64 = 50_000;
 /// Time after which a renewal does not hurry any more.
@@ -43,6 +50,10 @@ const EARLIER_US: u64 = 10_000_000;
 /// The next session, until the far gateway has taken over our next token.
 pub(super) struct Renewal {
     pub(super) token: Token,
+    /// Key that was drawn with the token.
+    pub(super) ephemeral: EphemeralKey,
+    /// The secret of this key and the peer's.
+    agreement: Agreement,
     /// Keys that we accept with this token.
     pub(super) keys: Keys,
     /// Networks that we list with this token.
@@ -56,11 +67,24 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// Creates a renewal with a new stream, for which another process has told the token to the peer with
-    /// token `far`.
-    pub(super) fn asked(now_us: u64, token: Token, far: Token, keys: Keys, listed: Vec<IpNet>) -> Self {
-        let openers = Openers::new(&keys, far, token);
-        Self { token, keys, listed, openers, restarts: true, told_at: None, begun_us: now_us }
+    /// Creates a renewal with the holder of token `far`. It begins no new stream.
+    pub(super) fn new(
+        now_us: u64,
+        (token, ephemeral): (Token, EphemeralKey),
+        agreement: Agreement,
+        far: Token,
+        keys: Keys,
+        listed: Vec<IpNet>,
+    ) -> Self {
+        let openers = Openers::new(&keys, &agreement, far, token);
+        let (restarts, told_at, begun_us) = (false, None, now_us);
+        Self { token, ephemeral, agreement, keys, listed, openers, restarts, told_at, begun_us }
+    }
+
+    /// Sets whether the far gateway starts a new stream.
+    #[must_use]
+    pub(super) fn with_restart(self, restarts: bool) -> Self {
+        Self { restarts, ..self }
     }
 
     /// Whether the next session has this epoch.
@@ -91,9 +115,16 @@ impl Session {
     }
 
     /// Replaces the keys of both directions: seals with `key`, as the holder of `own_token`.
-    fn change_keys(&mut self, now_us: u64, own_token: Token, key: PeerKey, openers: Openers) {
-        self.sealer = Sealer::new(&key, own_token, self.far_token);
-        self.key = key;
+    fn change_keys(
+        &mut self,
+        now_us: u64,
+        own_token: Token,
+        key: PeerKey,
+        agreement: Agreement,
+        openers: Openers,
+    ) {
+        self.sealer = Sealer::new(&key, &agreement, own_token, self.far_token);
+        (self.key, self.agreement) = (key, agreement);
         self.earlier = mem::replace(&mut self.openers, openers);
         self.begun_us = now_us;
     }
@@ -133,23 +164,28 @@ impl Peer {
         if age_us >= EARLIER_US {
             session.earlier = Openers::default();
         }
-        let delay_us = if self.own_token.0 < session.far_token.0 { 0 } else { SECOND_US };
-        let is_due =
-            session.sealer.is_worn() || age_us >= RENEW_US + delay_us || self.past.len() >= PAST_MAX / 2;
+        let delay_us = if self.renews_first { 0 } else { SECOND_US };
+        let is_old = |since_us| now_us >= since_us + EPHEMERAL_US;
+        let is_due = session.sealer.is_worn()
+            || age_us >= RENEW_US + delay_us
+            || self.past.len() >= PAST_MAX / 2
+            || self.ephemeral_since_us.is_some_and(is_old);
         if is_due && self.is_up && self.renewal.is_none() {
             self.begin_renewal(now_us, false, entropy);
         }
     }
 
-    /// Draws the next token, and says Hello with it at once.
+    /// Draws the next token and ephemeral key, and says Hello with them at once.
     pub(super) fn begin_renewal(&mut self, now_us: u64, restarts: bool, entropy: &mut impl FnMut(&mut [u8])) {
         let Some(session) = &self.session else { return };
-        let mut token = Token::UNKNOWN;
-        entropy(&mut token.0);
+        let (far_token, far_public) = (session.far_token, session.far_public);
+        let (token, ephemeral) = self.draw(entropy);
+        self.multiplications += 1;
+        let agreement = ephemeral.agree(&far_public).expect("the session has used this point");
         let keys = Keys::of(&self.config);
-        let openers = Openers::new(&keys, session.far_token, token);
-        let (listed, told_at) = (self.to_list(), None);
-        self.renewal = Some(Renewal { token, keys, listed, openers, restarts, told_at, begun_us: now_us });
+        let listed = self.to_list();
+        let renewal = Renewal::new(now_us, (token, ephemeral), agreement, far_token, keys, listed);
+        self.renewal = Some(renewal.with_restart(restarts));
         self.next_hello_us = now_us;
     }
 
@@ -157,13 +193,16 @@ impl Peer {
     pub(super) fn adopt(&mut self, now_us: u64) {
         let (Some(renewal), Some(session)) = (self.renewal.take(), &mut self.session) else { return };
         let key = renewal.keys.best(&session.far_keys).unwrap_or_else(|| renewal.keys.fallback());
-        session.change_keys(now_us, renewal.token, key, renewal.openers);
+        session.change_keys(now_us, renewal.token, key, renewal.agreement, renewal.openers);
         if renewal.restarts {
             // Its repairs are of the old stream.
             session.earlier = Openers::default();
             self.on_stream_followed();
         }
         (self.own_token, self.own_keys, self.own_listed) = (renewal.token, renewal.keys, renewal.listed);
+        // This wipes the one before.
+        (self.ephemeral, self.ephemeral_since_us) = (renewal.ephemeral, Some(now_us));
+        self.renews_first = false;
         self.update_part();
         // Keys of earlier tokens of the peer with this token of ours have never been used.
         self.past.clear();
@@ -178,24 +217,26 @@ impl Peer {
         shown: Shown,
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
-    ) {
+    ) -> Result<(), Rejected> {
         // Of two renewals at a time the one with the lower token takes place.
         if self.renewal.as_ref().is_some_and(|ours| ours.token.0 < hello.token.0) {
-            return;
+            return Ok(());
         }
+        let far_keys = FarKeys::of(shown);
+        // Without a common key the earlier tokens stay in use until ours is drawn again.
+        let Some(key) = self.own_keys.best(&far_keys) else { return Ok(()) };
+        let agreement = self.agree(&hello.public)?;
         if hello.restarts {
             // Another process of the peer decodes the new stream, and the present one may still read this.
             self.finish_stream(now_us, out);
         }
-        let Some(session) = &mut self.session else { return };
-        let far_keys = FarKeys::of(shown);
-        // Without a common key the earlier tokens stay in use until ours is drawn again.
-        let Some(key) = self.own_keys.best(&far_keys) else { return };
+        let Some(session) = &mut self.session else { return Ok(()) };
         let restarts_again = self.renewal.take().is_some_and(|ours| ours.restarts);
         self.past.push(mem::replace(&mut session.far_token, hello.token));
-        session.far_keys = far_keys;
-        let openers = Openers::new(&self.own_keys, hello.token, self.own_token);
-        session.change_keys(now_us, self.own_token, key, openers);
+        (session.far_public, session.far_keys) = (hello.public, far_keys);
+        let openers = Openers::new(&self.own_keys, &agreement, hello.token, self.own_token);
+        session.change_keys(now_us, self.own_token, key, agreement, openers);
+        self.renews_first = true;
         session.listed.update(now_us, &hello.watched);
         if hello.restarts {
             self.egress.restart();
@@ -207,6 +248,7 @@ impl Peer {
         if restarts_again {
             self.begin_renewal(now_us, true, entropy);
         }
+        Ok(())
     }
 
     /// Takes the report that this gateway stood still for `stalled_us`, and has discarded all input that

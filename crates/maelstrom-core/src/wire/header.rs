@@ -3,7 +3,7 @@
 use crate::counters::Rejected;
 
 /// Version of the wire format, the high half of a datagram's first byte.
-pub const VERSION: u8 = 8;
+pub const VERSION: u8 = 9;
 /// The highest version that a datagram is told by. Higher numbers are those of other protocols.
 const NEXT: u8 = VERSION + 1;
 /// Length of an AEAD tag in bytes.

@@ -1,5 +1,5 @@
-//! The Hello: the sender's token, the token it has heard, the token that its own follows, and the source
-//! networks it watches.
+//! The Hello: the sender's token, the token it has heard, the token that its own follows, the public half of
+//! the ephemeral key, and the source networks it watches.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use super::header::{HELLO_HEADER, TAG};
 use crate::counters::Rejected;
+use crate::exchange::{PUBLIC_LEN, Public};
 use crate::key::{TOKEN_LEN, Token};
 
 /// Maximum number of networks of one peer, at which a Hello fits the smallest IPv6 MTU.
@@ -20,7 +21,7 @@ const RESTARTS: u8 = 1;
 const TUNNEL: u8 = 2;
 
 /// Length of a Hello without networks in bytes.
-const FIXED_LEN: usize = 3 * TOKEN_LEN + 2;
+const FIXED_LEN: usize = 3 * TOKEN_LEN + PUBLIC_LEN + 2;
 
 /// Length of the longest datagram with a Hello in bytes, without IP and UDP headers.
 pub const HELLO_MAX: usize = HELLO_HEADER + FIXED_LEN + NETWORKS_MAX * NETWORK_LEN + TAG;
@@ -35,6 +36,8 @@ pub struct Hello {
     /// The token that the sender used in the present session, if it renews that session, or
     /// [`Token::UNKNOWN`].
     pub previous: Token,
+    /// The public half of the ephemeral key that the sender has drawn with its token.
+    pub public: Public,
     /// Whether the receiver starts a new stream with the renewed session, because the sender has not watched
     /// for a while.
     pub restarts: bool,
@@ -59,6 +62,7 @@ impl Hello {
         writer.put(&self.token.0);
         writer.put(&self.echo.0);
         writer.put(&self.previous.0);
+        writer.put(self.public.as_bytes());
         let flags = u8::from(self.restarts) * RESTARTS + u8::from(self.is_tunnel) * TUNNEL;
         writer.put(&[flags, self.watched.len() as u8]);
         for network in &self.watched {
@@ -74,12 +78,13 @@ impl Hello {
     /// Reads an authenticated body.
     ///
     /// # Errors
-    /// [`Rejected::Malformed`] for wrong lengths, families or prefixes.
+    /// [`Rejected::Malformed`] for wrong lengths, families or prefixes, and as [`Public::read`].
     pub fn read(body: &[u8]) -> Result<Self, Rejected> {
         let mut reader = Reader(body);
         let token = Token(reader.array()?);
         let echo = Token(reader.array()?);
         let previous = Token(reader.array()?);
+        let public = Public::read(reader.array()?)?;
         let flags = reader.u8()?;
         if flags & !(RESTARTS | TUNNEL) != 0 {
             return Err(Rejected::Malformed);
@@ -93,7 +98,7 @@ impl Hello {
         if token == Token::UNKNOWN || !reader.rest().is_empty() {
             return Err(Rejected::Malformed);
         }
-        Ok(Self { token, echo, previous, restarts, is_tunnel, watched })
+        Ok(Self { token, echo, previous, public, restarts, is_tunnel, watched })
     }
 }
 
@@ -111,19 +116,25 @@ fn read_network(reader: &mut Reader<'_>) -> Result<IpNet, Rejected> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::EphemeralKey;
+    use crate::key::Secret;
 
     #[test]
     fn survives_the_wire() {
         let watched = ["10.81.2.0/24", "fd00:2::/32", "0.0.0.0/0"].map(|net| net.parse().unwrap()).to_vec();
         let (token, echo, previous) = (Token([7; 16]), Token::UNKNOWN, Token([5; 16]));
         for (restarts, is_tunnel) in [(true, false), (false, true), (true, true), (false, false)] {
-            let hello = Hello { token, echo, previous, restarts, is_tunnel, watched: watched.clone() };
+            let public = EphemeralKey::new(&Secret::new([6; 32])).public();
+            let watched = watched.clone();
+            let hello = Hello { token, echo, previous, public, restarts, is_tunnel, watched };
             let mut body = vec![0; hello.wire_len()];
             hello.write(&mut body);
             assert_eq!(Hello::read(&body), Ok(hello));
             for cut in 0..body.len() {
                 assert_eq!(Hello::read(&body[..cut]), Err(Rejected::Malformed));
             }
+            body[3 * TOKEN_LEN..][..PUBLIC_LEN].fill(0);
+            assert_eq!(Hello::read(&body), Err(Rejected::Malformed), "a point of small order");
         }
     }
 

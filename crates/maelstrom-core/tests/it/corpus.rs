@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::{env, fs};
 
-use crate::pair::{A, B, Pair, coin, config, payload, two_paths, udp};
+use crate::pair::{A, B, Pair, coin, config, hellos, openers, payload, two_paths, udp};
 use crate::replay::{inputs, replay};
-use maelstrom_core::session::{HelloKey, Opener};
 use maelstrom_core::share::Share;
 use maelstrom_core::wire::{
     Announcement, BodyKind, Half, Hello, Outer, PacketsView, Probe, RecipeView, Report, Request, Sum, VERSION,
 };
-use maelstrom_core::{Class, Config, Match, PathUse, PeerKey, Protect, Requests, Schedule, Seq, Token};
+use maelstrom_core::{Class, Config, Match, PathUse, PeerKey, Protect, Requests, Schedule, Seq};
 
 #[test]
 fn wire_readers_take_all_that_fuzzing_found() {
@@ -107,13 +106,14 @@ fn datagrams(schedule: &Schedule, by_tunnel: bool) -> Vec<Vec<u8>> {
     }
     let sent = pair.sent_datagrams.unwrap();
     let key = PeerKey::new([5; 32]);
-    let hellos: Vec<Vec<u8>> = sent
-        .iter()
-        .filter_map(|hello| Some(HelloKey::new(&key).open(&mut hello.clone()).ok()?.to_vec()))
-        .collect();
-    let tokens: BTreeSet<[u8; 16]> = hellos.iter().map(|hello| Hello::read(hello).unwrap().token.0).collect();
-    let pairs = tokens.iter().flat_map(|&from| tokens.iter().map(move |&to| (Token(from), Token(to))));
-    let mut openers: Vec<Opener> = pairs.map(|(from, to)| Opener::new(&key, from, to)).collect();
+    let hellos = hellos(&sent, &key);
+    let mut openers = openers(&hellos, &pair.drawn.lock().unwrap(), &key);
+    let hellos = hellos.iter().map(|hello| {
+        let mut body = vec![0; hello.wire_len()];
+        hello.write(&mut body);
+        body
+    });
+    let hellos: Vec<_> = hellos.collect();
     let mut bodies = Vec::new();
     for datagram in &sent {
         let Ok(Outer::Sealed(header)) = Outer::read(datagram) else { continue };

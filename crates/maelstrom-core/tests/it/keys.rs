@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 
 use maelstrom_core::counters::Rejected;
 use maelstrom_core::observe::{EventKind, Level, Observer};
-use maelstrom_core::session::{HelloKey, Opener};
-use maelstrom_core::wire::{Hello, Outer};
-use maelstrom_core::{Config, ConfigError, Gateway, KeyState, PeerConfig, PeerKey, Token, Trouble};
+use maelstrom_core::session::Opener;
+use maelstrom_core::wire::Outer;
+use maelstrom_core::{Config, ConfigError, Gateway, KeyState, PeerConfig, PeerKey, Trouble};
 
-use crate::pair::{A, B, Pair, address, coin, payload, trusting, udp};
+use crate::pair::{A, B, Pair, address, coin, hellos, openers, payload, trusting, udp};
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -143,17 +143,12 @@ fn a_key_is_changed_without_an_unprotected_packet_whichever_end_is_first() {
     }
 }
 
-/// Returns the epochs of all datagrams between holders of the tokens in these Hellos, under one key.
-fn epochs(datagrams: &[Vec<u8>], hello_key: u8, number: u8) -> BTreeSet<u32> {
-    let opened = datagrams.iter().filter_map(|datagram| {
-        let mut copy = datagram.clone();
-        let body = HelloKey::new(&key(hello_key)).open(&mut copy).ok()?;
-        Some(Hello::read(body).unwrap().token)
-    });
-    let tokens: BTreeSet<[u8; 16]> = opened.map(|token| token.0).collect();
-    let tokens = || tokens.iter().map(|&token| Token(token));
-    let pairs = tokens().flat_map(|from| tokens().map(move |to| (from, to)));
-    pairs.map(|(from, to)| Opener::new(&key(number), from, to).epoch()).collect()
+/// Returns the epochs of all datagrams between the senders of the Hellos under one key, if they are sealed
+/// with another one.
+fn epochs(run: &Change, datagrams: &[Vec<u8>], hello_key: u8, number: u8) -> BTreeSet<u32> {
+    let hellos = hellos(datagrams, &key(hello_key));
+    let openers = openers(&hellos, &run.pair.drawn.lock().unwrap(), &key(number));
+    openers.iter().map(Opener::epoch).collect()
 }
 
 #[test]
@@ -163,7 +158,7 @@ fn the_new_key_seals_everything_after_the_change_and_the_old_one_opens_nothing()
     run.pair.sent_datagrams = Some(Vec::new());
     run.traffic(3 * SECOND_US);
     let sent = run.pair.sent_datagrams.take().unwrap();
-    let [old, new] = [5, 6].map(|number| epochs(&sent, 6, number));
+    let [old, new] = [5, 6].map(|number| epochs(&run, &sent, 6, number));
     let mut sealed = 0;
     for datagram in &sent {
         if let Ok(Outer::Sealed(header)) = Outer::read(datagram) {
@@ -172,7 +167,7 @@ fn the_new_key_seals_everything_after_the_change_and_the_old_one_opens_nothing()
         }
     }
     assert!(sealed > 1_000, "{sealed}");
-    assert!(epochs(&sent, 5, 6).is_empty(), "no Hello is sealed with the old key");
+    assert!(epochs(&run, &sent, 5, 6).is_empty(), "no Hello is sealed with the old key");
     // A gateway with the old key alone is refused.
     let mut old = Gateway::new(with_keys(A, &[5]), [99; 32]).unwrap();
     let mut out = old.outbox();

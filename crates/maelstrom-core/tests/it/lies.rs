@@ -112,7 +112,7 @@ fn nothing_from_a_network_that_is_not_the_peers_is_injected() {
 /// A layered repair of one packet, whose name is off by `name_off` and whose time to live is `ttl`.
 fn repair_of_one(liar: &Liar, seq: u32, packet: &[u8], name_off: u32, ttl: u8) -> Vec<u8> {
     let mut identity = Identity::new(&PeerKey::new([5; 32])).with_name_bits(2);
-    identity.begin_session(liar.tokens[0], liar.tokens[1]);
+    identity.begin_session(&liar.names);
     let packet = Packet::new_checked(packet).unwrap();
     let (hash, fields) = (identity.hash(&packet), packet.mutable_fields());
     let name = (identity.name(hash).0 + name_off) % 4;

@@ -47,6 +47,7 @@ mod repair_loss;
 mod replay;
 mod requests;
 mod roaming;
+mod secrecy;
 mod session;
 mod sparse;
 mod split;

@@ -381,7 +381,7 @@ fn a_peer_that_was_never_heard_is_told_at_both_ends() {
 #[test]
 fn a_peer_of_another_version_is_told_apart_from_noise() {
     // The low four bits of the first byte are the kind, the others the version.
-    for (first, is_version) in [(0xa1, false), (0x1f, false), (0x00, false), (0x11, true), (0x92, true)] {
+    for (first, is_version) in [(0xb1, false), (0x1f, false), (0x00, false), (0x11, true), (0xa2, true)] {
         let mut pair = Pair::new([config(A), config(B)]);
         pair.mute = [true; 2];
         for _ in 0..10 {

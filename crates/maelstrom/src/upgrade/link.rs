@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use netio::pass;
+use zeroize::Zeroizing;
 
 use super::message::Message;
 
@@ -21,7 +22,7 @@ const CHUNK: usize = 1 << 16;
 pub struct Link {
     stream: UnixStream,
     /// Bytes that were received and are not handled yet.
-    bytes: Vec<u8>,
+    bytes: Zeroizing<Vec<u8>>,
     passed: Vec<OwnedFd>,
 }
 
@@ -44,7 +45,7 @@ impl Link {
 
     fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, bytes: Vec::new(), passed: Vec::new() })
+        Ok(Self { stream, bytes: Zeroizing::default(), passed: Vec::new() })
     }
 
     /// Returns a further handle of this end.
@@ -62,7 +63,9 @@ impl Link {
     }
 
     pub(crate) fn send(&self, message: &Message, passed: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut line = serde_json::to_vec(message)?;
+        // Longer lines are copied while they grow, and the copies are not wiped.
+        let mut line = Zeroizing::new(Vec::with_capacity(CHUNK));
+        serde_json::to_writer(&mut *line, message)?;
         line.push(b'\n');
         pass::send(&self.stream, &line, passed)
     }
@@ -110,7 +113,7 @@ impl Link {
             let is_short = self.bytes.len() <= LINE_MAX;
             return if is_short { Ok(None) } else { Err(io::ErrorKind::InvalidData.into()) };
         };
-        let line: Vec<u8> = self.bytes.drain(..=end).collect();
+        let line = Zeroizing::new(self.bytes.drain(..=end).collect::<Vec<u8>>());
         serde_json::from_slice(&line).map(Some).map_err(io::Error::from)
     }
 

@@ -4,11 +4,13 @@
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use maelstrom_core::{PeerHandover, TOKEN_LEN, Token};
+use maelstrom_core::exchange::Public;
+use maelstrom_core::{PeerHandover, Secret, Token};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 /// Version of these messages.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// A message, in the order in which they are sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,15 +36,20 @@ pub(crate) enum Message {
     Main,
 }
 
+/// Digits of a secret, wiped when dropped.
+type Digits = Zeroizing<String>;
+
 /// A session: [`PeerHandover`], whose bytes are written as hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Session {
     networks: Vec<IpNet>,
     is_tunnel: bool,
     address: SocketAddr,
-    first: [String; 2],
+    names: Digits,
     tokens: [String; 2],
-    next: Option<String>,
+    ephemeral: Digits,
+    far_public: String,
+    next: Option<(String, Digits)>,
     past: Vec<String>,
     seals: (u32, u64),
     opens: Vec<(u32, u64)>,
@@ -56,10 +63,13 @@ pub(crate) struct Session {
 impl From<PeerHandover> for Session {
     fn from(left: PeerHandover) -> Self {
         let token = |token: &Token| hex(&token.0);
+        let secret = |secret: &Secret| Zeroizing::new(hex(secret.as_bytes()));
         Self {
-            first: left.first.each_ref().map(token),
+            names: secret(&left.names),
             tokens: left.tokens.each_ref().map(token),
-            next: left.next.as_ref().map(token),
+            ephemeral: secret(&left.ephemeral),
+            far_public: hex(left.far_public.as_bytes()),
+            next: left.next.as_ref().map(|(next, ephemeral)| (token(next), secret(ephemeral))),
             past: left.past.iter().map(token).collect(),
             report: hex(&left.report),
             networks: left.networks,
@@ -76,15 +86,16 @@ impl From<PeerHandover> for Session {
 }
 
 impl Session {
-    /// Returns what the core takes; `None` if a token or the report is not made of hexadecimal digits.
+    /// Returns what the core takes; `None` if a token, a key or the report is not made of hexadecimal digits.
     pub(crate) fn read(self) -> Option<PeerHandover> {
-        let [first, first_far] = self.first.each_ref().map(|text| token(text));
         let [own, far] = self.tokens.each_ref().map(|text| token(text));
         Some(PeerHandover {
-            first: [first?, first_far?],
+            names: secret(&self.names)?,
             tokens: [own?, far?],
+            ephemeral: secret(&self.ephemeral)?,
+            far_public: Public::read(array(&self.far_public)?).ok()?,
             next: match &self.next {
-                Some(text) => Some(token(text)?),
+                Some((next, ephemeral)) => Some((token(next)?, secret(ephemeral)?)),
                 None => None,
             },
             past: self.past.iter().map(|text| token(text)).collect::<Option<_>>()?,
@@ -103,18 +114,43 @@ impl Session {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    // A longer text would be copied, and its first part would not be wiped.
+    let mut text = String::with_capacity(2 * bytes.len());
+    for half in bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]) {
+        text.extend(char::from_digit(half.into(), 16));
+    }
+    text
 }
 
 fn bytes(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
 }
 
+fn byte(pair: &[u8; 2]) -> Option<u8> {
+    let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
+    Some((high? << 4 | low?) as u8)
+}
+
+fn array<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
+    let mut array = [0; N];
+    for (to, pair) in array.iter_mut().zip(pairs) {
+        *to = byte(pair)?;
+    }
+    Some(array)
+}
+
 fn token(text: &str) -> Option<Token> {
-    let bytes: [u8; TOKEN_LEN] = bytes(text)?.try_into().ok()?;
-    Some(Token(bytes))
+    array(text).map(Token)
+}
+
+fn secret(text: &str) -> Option<Secret> {
+    let bytes = Zeroizing::new(array(text)?);
+    Some(Secret::new(*bytes))
 }
 
 #[cfg(test)]
@@ -127,9 +163,11 @@ mod tests {
             networks: vec!["10.81.2.0/24".parse().unwrap()],
             is_tunnel: false,
             address: "10.81.9.2:4700".parse().unwrap(),
-            first: [Token([1; 16]), Token([0xfe; 16])],
+            names: Secret::new([0xfe; 32]),
             tokens: [Token([3; 16]), Token([4; 16])],
-            next: Some(Token([5; 16])),
+            ephemeral: Secret::new([1; 32]),
+            far_public: Public::read([2; 32]).unwrap(),
+            next: Some((Token([5; 16]), Secret::new([7; 32]))),
             past: vec![Token([6; 16])],
             seals: (7, u64::MAX),
             opens: vec![(8, 9)],
@@ -147,6 +185,10 @@ mod tests {
         for wrong in ["", "0", "zz", "+1", "é", &"00".repeat(15), &"00".repeat(17)] {
             let tokens = [wrong.to_owned(), session.tokens[1].clone()];
             assert_eq!(Session { tokens, ..session.clone() }.read(), None, "{wrong:?}");
+            let ephemeral = Zeroizing::new(wrong.to_owned());
+            assert_eq!(Session { ephemeral, ..session.clone() }.read(), None, "{wrong:?}");
         }
+        // A point of small order.
+        assert_eq!(Session { far_public: "00".repeat(32), ..session }.read(), None);
     }
 }

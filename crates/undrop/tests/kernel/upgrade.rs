@@ -223,7 +223,7 @@ fn an_upgrade_that_fails_leaves_the_gateway_at_work_and_says_why() {
         &program,
         &format!(
             "#!/bin/sh\nprintf '%s\\n' '{}' '{}' >&0\nexec sleep 30\n",
-            "{\"step\":\"ready\",\"version\":1,\"listen\":\"10.81.9.1:4700\",\"wan\":\"wan0\"}",
+            "{\"step\":\"ready\",\"version\":2,\"listen\":\"10.81.9.1:4700\",\"wan\":\"wan0\"}",
             "{\"step\":\"watching\"}"
         ),
     );

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use maelstrom_core::controller::Targets;
+use maelstrom_core::exchange::EphemeralKey;
 use maelstrom_core::forecast::{Fit, Forecast, Tail};
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::session::{HelloKey, Sealer};
@@ -13,7 +14,8 @@ use maelstrom_core::wire::{
     WINDOW_MAX, write_hello_header,
 };
 use maelstrom_core::{
-    Config, EgressCounts, Gateway, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, Schedule, Seq, Token,
+    Config, EgressCounts, Gateway, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, Schedule, Secret, Seq,
+    Token,
 };
 
 /// Runs every reader of network input on the same bytes.
@@ -106,8 +108,8 @@ pub struct Liar {
     gateway: Gateway,
     out: Outbox,
     sealer: Sealer,
-    /// Tokens of the liar and of the gateway.
-    pub tokens: [Token; 2],
+    /// Secret of the names of packets.
+    pub names: Secret,
     now_us: u64,
 }
 
@@ -160,12 +162,15 @@ impl Liar {
         gateway.handle_timeout(1, &mut out);
         let hello_key = HelloKey::new(&key);
         let mut heard: Vec<u8> = out.datagrams.iter().next().expect("a Hello").1.to_vec();
-        let theirs = Hello::read(hello_key.open(&mut heard).expect("our key")).expect("a Hello").token;
-        let ours = Token([9; 16]);
+        let heard = Hello::read(hello_key.open(&mut heard).expect("our key")).expect("a Hello");
+        let (ours, theirs) = (Token([9; 16]), heard.token);
+        let ephemeral = EphemeralKey::new(&Secret::new([8; 32]));
+        let agreement = ephemeral.agree(&heard.public).expect("a point");
         let hello = Hello {
             token: ours,
             echo: theirs,
             previous: Token::UNKNOWN,
+            public: ephemeral.public(),
             restarts: false,
             is_tunnel,
             watched: vec![network, "10.81.1.0/24".parse().expect("a network")],
@@ -177,8 +182,8 @@ impl Liar {
         hello_key.seal(&mut datagram);
         out.datagrams.clear();
         gateway.handle_datagram(2, LIAR, &mut datagram, &mut out);
-        let sealer = Sealer::new(&key, ours, theirs);
-        let mut liar = Self { gateway, out, sealer, tokens: [ours, theirs], now_us: 3 };
+        let sealer = Sealer::new(&key, &agreement, ours, theirs);
+        let mut liar = Self { gateway, out, sealer, names: agreement.names(ours, theirs), now_us: 3 };
         let mut report = [0; Report::LEN];
         Report { silence_ms: Some(0), ..Report::default() }.write(&mut report);
         liar.say(&report);

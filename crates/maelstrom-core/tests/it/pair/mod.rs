@@ -3,17 +3,22 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
 
+use testkit::Random;
 pub use testkit::coin;
 
 use maelstrom_core::controller::Targets;
 use maelstrom_core::counters::Uninjected;
+use maelstrom_core::exchange::{EphemeralKey, Public};
 use maelstrom_core::outbox::Envelope;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
+use maelstrom_core::session::{HelloKey, Opener};
 use maelstrom_core::share::Share;
+use maelstrom_core::wire::Hello;
 use maelstrom_core::{
-    Config, Ecn, Gateway, Inbound, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, PeerStatus, Schedule,
-    Source,
+    Config, Ecn, Entropy, Gateway, Inbound, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, PeerStatus,
+    Schedule, Secret, Source, Token,
 };
 
 pub const A: usize = 0;
@@ -126,6 +131,52 @@ pub fn run(pair: &mut Pair, count: u32, seed: u64, probability: f64) -> Vec<Vec<
     lost
 }
 
+/// The secret halves of the ephemeral keys that gateways have drawn. No attacker has them.
+pub type Drawn = Arc<Mutex<Vec<Secret>>>;
+
+/// A source of randomness that keeps the ephemeral keys that it generates. They follow from a seed of their
+/// own.
+pub fn watched(seed: u64, ephemeral: u64, drawn: &Drawn) -> Entropy {
+    let (mut others, mut ephemeral, drawn) = (Random(seed), Random(ephemeral), Arc::clone(drawn));
+    Entropy::new(move |bytes| {
+        let random = if bytes.len() == 32 { &mut ephemeral } else { &mut others };
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&random.draw().to_be_bytes()[..chunk.len()]);
+        }
+        if let Ok(secret) = <[u8; 32]>::try_from(&*bytes) {
+            drawn.lock().unwrap().push(Secret::new(secret));
+        }
+    })
+}
+
+/// Returns the Hellos under a key among datagrams.
+pub fn hellos(datagrams: &[Vec<u8>], key: &PeerKey) -> Vec<Hello> {
+    let opened = |datagram: &Vec<u8>| Hello::read(HelloKey::new(key).open(&mut datagram.clone()).ok()?).ok();
+    datagrams.iter().filter_map(opened).collect()
+}
+
+/// Returns the openers of all sessions between the senders of these Hellos that follow from a key and from
+/// secret halves.
+pub fn openers(hellos: &[Hello], secrets: &[Secret], key: &PeerKey) -> Vec<Opener> {
+    let mut ends: Vec<(Token, Public)> = Vec::new();
+    for hello in hellos {
+        if !ends.contains(&(hello.token, hello.public)) {
+            ends.push((hello.token, hello.public));
+        }
+    }
+    let mut openers = Vec::new();
+    for ephemeral in secrets.iter().map(EphemeralKey::new) {
+        for &(own, _) in ends.iter().filter(|(_, public)| *public == ephemeral.public()) {
+            for &(far, public) in ends.iter().filter(|(far, _)| *far != own) {
+                let agreement = ephemeral.agree(&public).unwrap();
+                openers.push(Opener::new(key, &agreement, far, own));
+                openers.push(Opener::new(key, &agreement, own, far));
+            }
+        }
+    }
+    openers
+}
+
 /// Delay of a packet or, if it is told so, of a datagram.
 pub type Delay = Box<dyn FnMut(&[u8], bool) -> u64>;
 
@@ -230,13 +281,21 @@ pub struct Pair {
     pub captures: [Share; 2],
     /// Reason for which the driver of each side injects no packet.
     pub refuse: [Option<Uninjected>; 2],
+    /// Ephemeral keys of the gateways as they were created.
+    pub drawn: Drawn,
 }
 
 impl Pair {
     pub fn new(configs: [Config; 2]) -> Self {
+        Self::with_ephemeral(configs, 3)
+    }
+
+    /// Creates two gateways whose ephemeral keys follow from this seed.
+    pub fn with_ephemeral(configs: [Config; 2], ephemeral: u64) -> Self {
+        let drawn = Drawn::default();
         let gateways = configs.map(|config| {
-            let seed = if config.listen == address(A) { 1 } else { 2 };
-            Gateway::new(config, [seed; 32]).unwrap()
+            let side = if config.listen == address(A) { 0 } else { 1 };
+            Gateway::new(config, watched(1 + side, ephemeral + (side << 32), &drawn)).unwrap()
         });
         let out = [gateways[0].outbox(), gateways[1].outbox()];
         Self {
@@ -267,6 +326,7 @@ impl Pair {
             dscps: Default::default(),
             captures: [Share::ALL; 2],
             refuse: [None; 2],
+            drawn,
         }
     }
 

@@ -127,6 +127,8 @@ fn recorded_datagrams_from_elsewhere_move_nothing() {
     net.advance(12 * SECOND_US);
     replay(&mut net);
     net.restart(HUB, 98);
+    let multiplications = |net: &Net| net.status(HUB, 0, |peer| peer.multiplications);
+    assert_eq!(multiplications(&net), 1);
     let answers = net.sent.len();
     for datagram in &recorded {
         net.inject(HUB, elsewhere(), datagram);
@@ -135,6 +137,7 @@ fn recorded_datagrams_from_elsewhere_move_nothing() {
     }
     let answers = net.sent[answers..].iter().filter(|flight| flight.to == elsewhere()).count();
     assert!((1..=20).contains(&answers), "{answers} answers to {} replays", recorded.len());
+    assert_eq!(multiplications(&net), 2, "all answers have one ephemeral key");
     // They do not delay the spoke when it returns from a third address.
     net.nodes[SPOKE].is_off = false;
     net.nodes[SPOKE].place = at("203.0.113.77:7777");
