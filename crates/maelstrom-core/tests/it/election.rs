@@ -357,6 +357,22 @@ fn records_of_a_dead_member_do_not_keep_it_alive() {
 }
 
 #[test]
+fn a_member_that_starts_takes_no_record_for_a_living_one() {
+    let mut lan = Lan::settled();
+    let record: Vec<_> = lan.sent.iter().filter(|(from, ..)| *from == 0).cloned().collect();
+    for member in 0..3 {
+        lan.kill(member);
+    }
+    lan.start(1);
+    for (from, to, bytes) in &record {
+        lan.inject(*from, *to, bytes);
+        lan.advance(50_000);
+        assert!(!lan.rack(1).is_present(0), "it cannot know the token of this start");
+    }
+    assert_eq!((0..3).map(|part| lan.protectors(part)).collect::<Vec<_>>(), [[1], [1], [1]]);
+}
+
+#[test]
 fn datagrams_of_others_change_nothing() {
     let mut lan = Lan::settled();
     let before = lan.events.len();
