@@ -1,6 +1,7 @@
 //! Packets of a tunnel that are held so that hosts get them in the order in which they were sent.
 
 use crate::pair::{A, B, Pair, coin, payload, tunnel, two_paths, udp};
+use maelstrom_core::packet::{Packet, restore};
 use maelstrom_core::{
     Config, PathUse, PeerConfig, Requests, ResequenceCounts, ResequenceState, Schedule, TunnelConfig,
 };
@@ -147,4 +148,41 @@ fn the_limit_changes_with_a_reload_and_nothing_is_lost_by_it() {
     sent.sort();
     assert!(arrived == sent && counts(&pair).dropped == 0);
     assert_eq!(pair.status(B, |peer| peer.sessions), 1);
+}
+
+/// A TCP segment from A whose timestamp is newer by one for each number.
+fn segment(n: u32) -> Vec<u8> {
+    let options = [&[1, 1, 8, 10][..], &(5_000 + n).to_be_bytes(), &[0; 4]].concat();
+    let fields = [&[0; 4][..], &[0x80, 0x10, 1, 0, 0, 0, 0, 0]].concat();
+    let behind_ports = [&n.to_be_bytes()[..], &fields, &options, &[7; 300]].concat();
+    // UDP's ports, and TCP's fields in place of its length and checksum.
+    let mut packet = udp(A, 7, &behind_ports);
+    packet.drain(24..28);
+    let total = (packet.len() as u16).to_be_bytes();
+    packet[2..4].copy_from_slice(&total);
+    packet[4..6].copy_from_slice(&(n as u16).to_be_bytes());
+    packet[9] = 6;
+    let fields = Packet::new_checked(&packet).unwrap().mutable_fields();
+    restore(&mut packet, fields);
+    packet
+}
+
+/// With the timestamp of a later segment, a recovered one would make its receiver discard those between.
+#[test]
+fn a_recovered_tcp_segment_keeps_its_timestamp_if_it_comes_in_order() {
+    for (ms, is_raised) in [(200, false), (0, true)] {
+        let mut pair = up(ms);
+        let sent: Vec<_> = (0..1_000).map(segment).collect();
+        pair.lose_datagram = Box::new(coin(3, 0.02));
+        for segment in &sent {
+            pair.send_by_tunnel(A, std::slice::from_ref(segment));
+            pair.advance(MS);
+        }
+        pair.lose_datagram = Box::new(|| false);
+        pair.advance(1_000 * MS);
+        let (recovered, raised) =
+            pair.status(B, |peer| (peer.ingress.recovered_packets, peer.ingress.raised_timestamps));
+        assert!(recovered > 10 && (raised > 0) == is_raised, "{ms} ms: {raised} of {recovered}");
+        assert_eq!(pair.recovered[B] == sent, !is_raised, "{ms} ms");
+    }
 }
