@@ -171,6 +171,21 @@ fn one_spelling(packet: &[u8]) -> Vec<u8> {
     packet
 }
 
+/// Tells the packet of the wire that differs least, and where.
+fn nearest(packet: &[u8], wire: &BTreeSet<Vec<u8>>) -> String {
+    let differing = |other: &[u8]| {
+        let both = packet.iter().zip(other).enumerate();
+        both.filter(|(_, (one, other))| one != other).map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let of_this_length = wire.iter().filter(|other| other.len() == packet.len());
+    of_this_length
+        .map(|other| (differing(other), other))
+        .min_by_key(|(places, _)| places.len())
+        .map_or("no packet of the wire has its length".to_owned(), |(places, other)| {
+            format!("the nearest differs at {places:?}: {other:02x?}")
+        })
+}
+
 /// How the ends of the cable handle packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cable {
@@ -224,9 +239,10 @@ fn a_tunnel_is_cut(cable: Cable, tunnel: Tunnel) {
             assert!(all > 0, "{what}, {name}");
             assert!(
                 wrong.is_empty(),
-                "{what}, {name}: {} of {all} not on the wire: {:02x?}",
+                "{what}, {name}: {} of {all} not on the wire: {:02x?}; {}",
                 wrong.len(),
-                wrong[0]
+                wrong[0],
+                nearest(wrong[0], &wire)
             );
         }
     }
