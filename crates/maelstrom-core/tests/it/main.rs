@@ -29,6 +29,7 @@ mod late;
 mod lies;
 mod lifetime;
 mod lone;
+mod many;
 mod marks;
 mod moves;
 mod noise;

@@ -36,6 +36,7 @@ mod split;
 mod stalls;
 mod supervision;
 mod tcx;
+mod three_sites;
 mod tick;
 mod time_to_live;
 mod tunnels;
