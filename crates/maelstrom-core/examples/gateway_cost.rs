@@ -120,6 +120,7 @@ impl Pair {
             name_bits: 32,
             classes: Vec::new(),
             local_networks: Vec::new(),
+            multicast: Vec::new(),
             peers: vec![PeerConfig {
                 address: ([10, 81, 9, 3 - side], 4700).into(),
                 whereabouts: Default::default(),

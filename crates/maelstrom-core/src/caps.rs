@@ -85,7 +85,7 @@ struct Recent {
 
 /// Bucket of a bit rate.
 #[derive(Debug)]
-struct BitRate {
+pub(crate) struct BitRate {
     bps: i64,
     /// Millionths of a bit, at `filled_us`.
     level: i64,
@@ -199,7 +199,7 @@ impl Caps {
 }
 
 impl BitRate {
-    fn new(bps: u64) -> Self {
+    pub(crate) fn new(bps: u64) -> Self {
         let bps = bps.min(BPS_MAX) as i64;
         // A cap of 0 lets nothing leave.
         let level = if bps == 0 { -1 } else { Self::saved_max(bps) };
@@ -221,6 +221,15 @@ impl BitRate {
         self.level = filled.min(Self::saved_max(self.bps));
         self.filled_us = self.filled_us.max(now_us);
         self.bps > 0 && self.level >= 0
+    }
+
+    /// Takes the cost of a number of bytes if the bucket is not in debt; returns whether it was not.
+    pub(crate) fn take(&mut self, now_us: u64, bytes: usize) -> bool {
+        let is_free = self.is_free(now_us);
+        if is_free {
+            self.level -= bytes as i64 * BYTE;
+        }
+        is_free
     }
 
     fn free_us(&self) -> u64 {

@@ -14,10 +14,11 @@ use crate::dscp::{DSCP_MAX, RepairDscp};
 use crate::ecn::Ecn;
 use crate::ingress::Road;
 use crate::key::PeerKey;
+use crate::multicast::{MulticastConfig, SECTIONS_MAX};
 use crate::paths::{PATHS_MAX, PathConfig, PathUse};
 use crate::schedule::Schedule;
 use crate::symbol::SYMBOL_HEADER;
-use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX};
+use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX, is_multicast};
 
 /// Minimum number of packets that an ingress keeps: those of 60 ms at 1 Gbit/s, the time that a repair may
 /// lag them.
@@ -155,6 +156,8 @@ pub struct Config {
     /// Networks of this site, if they are stated. Only packets from them are protected, and only packets to
     /// them, from elsewhere, are injected.
     pub local_networks: Vec<IpNet>,
+    /// IP groups that cross tunnels, at most [`SECTIONS_MAX`] sections.
+    pub multicast: Vec<MulticastConfig>,
     /// The far gateways.
     pub peers: Vec<PeerConfig>,
 }
@@ -212,6 +215,12 @@ pub enum ConfigError {
     /// A DSCP out of range.
     #[error("repair_dscp: expected at most {DSCP_MAX}, saw {0}")]
     Dscp(u8),
+    /// Too many sections of groups.
+    #[error("multicast: expected at most {SECTIONS_MAX} sections, saw {0}")]
+    Sections(usize),
+    /// A network of groups with addresses that are none of groups.
+    #[error("groups: expected networks of multicast addresses, saw {0}")]
+    Groups(IpNet),
     /// Too many networks of one peer.
     #[error("networks: expected at most {NETWORKS_MAX} for one peer, saw {0}")]
     Networks(usize),
@@ -346,6 +355,13 @@ impl Config {
             && dscp > DSCP_MAX
         {
             return Err(ConfigError::Dscp(dscp));
+        }
+        if self.multicast.len() > SECTIONS_MAX {
+            return Err(ConfigError::Sections(self.multicast.len()));
+        }
+        let groups = self.multicast.iter().flat_map(|section| &section.groups);
+        if let Some(&other) = groups.into_iter().find(|groups| !is_multicast(groups)) {
+            return Err(ConfigError::Groups(other));
         }
         self.schedule.check()?;
         Encoder::<Entry>::check(&self.code())?;

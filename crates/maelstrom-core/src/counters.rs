@@ -47,6 +47,26 @@ reasons! {
 }
 
 reasons! {
+    /// Reason why a packet of an IP group does not cross to other sites, or not to the LAN.
+    Unforwarded, UnforwardedCounts {
+        /// It is no whole IP packet.
+        Malformed = "malformed",
+        /// It is of no group of the section on whose LAN it was heard.
+        NoGroup = "group of no section for this LAN",
+        /// Its source is at a far site: another gateway has sent it here.
+        OfFarSite = "source at another site",
+        /// Its time to live ends here.
+        Expiring = "time to live ends here",
+        /// No far site that is up wants the group.
+        Unwanted = "no far site wants the group",
+        /// The section sends more than its rate.
+        OverRate = "more than the rate of the section leaves",
+        /// The section gets more than its rate from far sites.
+        OverRateHere = "more than the rate of the section arrives",
+    }
+}
+
+reasons! {
     /// Reason why a datagram between the members of a rack counts for nothing.
     Unheeded, UnheededCounts {
         /// It is no heartbeat, or is cut short.

@@ -3,6 +3,7 @@
 mod by_tunnel;
 mod counts;
 mod handover;
+mod multicast;
 mod racks;
 mod receiving;
 
@@ -19,6 +20,7 @@ use crate::entropy::Entropy;
 use crate::exchange::EphemeralKey;
 use crate::greeting::Attempts;
 use crate::key::Token;
+use crate::multicast::Multicast;
 use crate::outbox::{Origin, Outbox};
 use crate::packet::Packet;
 use crate::peer::Peer;
@@ -48,6 +50,8 @@ pub struct Gateway {
     /// Gateways of a rack that know each recovered packet of a call.
     known: Vec<u64>,
     classes: Classes,
+    /// Groups that cross the tunnels.
+    multicast: Multicast,
     unprotected: UnprotectedCounts,
     /// Packets for tunnels that were not sent.
     refused: UnprotectedCounts,
@@ -77,6 +81,7 @@ impl Gateway {
             copy: Vec::new(),
             known: Vec::new(),
             classes: Classes::default(),
+            multicast: Multicast::default(),
             unprotected: UnprotectedCounts::default(),
             refused: UnprotectedCounts::default(),
             rejected: RejectedCounts::default(),
@@ -138,6 +143,9 @@ impl Gateway {
         );
         self.racks = racks::of(&config.peers);
         self.classes.reconfigure(&config.classes);
+        if self.multicast.reconfigure(&config.multicast) {
+            self.peers.iter_mut().for_each(|peer| peer.groups.on_change());
+        }
         self.config = config;
         for (config, peer) in self.config.peers.iter_mut().zip(&self.peers) {
             config.address = peer.config.address;
@@ -354,6 +362,7 @@ impl Gateway {
                 self.share_recovered(now_us, known, out);
             }
         }
+        self.announce_groups(now_us, out);
         self.count_recovered(before, out);
     }
 

@@ -4,6 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::counters::Unprotected;
 
+/// Longest IP packet without options for longer ones, in bytes.
+pub(crate) const PACKET_BYTES_MAX: usize = 65_575;
+
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const UDP: u8 = 17;

@@ -2,6 +2,7 @@
 
 mod address;
 mod arriving;
+mod groups;
 mod handover;
 mod hello;
 mod keys;
@@ -33,6 +34,7 @@ use crate::ingress::Ingress;
 use crate::key::{PeerKey, Secret, Token};
 use crate::keys::{FarKeys, HelloKeys, Keys, Openers};
 use crate::ledger::TICK_US;
+use crate::multicast::FarWants;
 use crate::outbox::Outbox;
 use crate::packet::Packet;
 use crate::path_mtu::PathMtu;
@@ -93,6 +95,8 @@ pub(crate) struct Peer {
     /// Networks from which packets arrive that the peer may protect.
     networks: PrefixTable<()>,
     local: LocalNetworks,
+    /// IP groups that the peer's site wants.
+    pub(crate) groups: FarWants,
     listen: SocketAddr,
     index: usize,
     hello_keys: HelloKeys,
@@ -166,7 +170,8 @@ impl Peer {
             ingress_config,
             identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
             networks: PrefixTable::new(config.networks.iter().map(|&network| (network, ()))),
-            local: LocalNetworks::new(&gateway.local_networks),
+            local: LocalNetworks::new(&gateway.local_networks, &gateway.multicast),
+            groups: FarWants::default(),
             listen: gateway.listen,
             index,
             hello_keys: HelloKeys::new(&Keys::of(&config)),
@@ -218,7 +223,7 @@ impl Peer {
         self.egress.reconfigure(gateway);
         self.ingress.set_requests(gateway.requests);
         self.ingress.set_on_congestion(gateway.on_congestion);
-        self.local = LocalNetworks::new(&gateway.local_networks);
+        self.local = LocalNetworks::new(&gateway.local_networks, &gateway.multicast);
         self.index = index;
         self.egress.renumber(index);
         self.config.whereabouts = wanted.whereabouts;

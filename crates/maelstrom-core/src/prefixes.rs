@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::multicast::{self, MulticastConfig};
+
 /// A sorted table of disjoint address ranges, each with a value. A lookup takes O(log n).
 ///
 /// IPv4 is mapped into the 128-bit space (`::ffff:0:0/96`), so one table serves both families.
@@ -40,24 +42,35 @@ impl<T: Copy> PrefixTable<T> {
     }
 }
 
-/// The networks of this site, if they are stated.
+/// The networks of this site, if they are stated, and the IP groups that enter it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LocalNetworks(Option<PrefixTable<()>>);
+pub(crate) struct LocalNetworks {
+    stated: Option<PrefixTable<()>>,
+    groups: PrefixTable<usize>,
+}
 
 impl LocalNetworks {
-    pub(crate) fn new(stated: &[IpNet]) -> Self {
+    pub(crate) fn new(stated: &[IpNet], multicast: &[MulticastConfig]) -> Self {
         let table = || PrefixTable::new(stated.iter().map(|&network| (network, ())));
-        Self((!stated.is_empty()).then(table))
+        Self { stated: (!stated.is_empty()).then(table), groups: multicast::table(multicast) }
     }
 
     /// Whether a packet from `source` may leave this site.
     pub(crate) fn may_send(&self, source: IpAddr) -> bool {
-        self.0.as_ref().is_none_or(|local| local.contains(source))
+        self.stated.as_ref().is_none_or(|local| local.contains(source))
     }
 
     /// Whether a packet may enter this site: it comes from elsewhere and goes here.
     pub(crate) fn may_receive(&self, source: IpAddr, destination: IpAddr) -> bool {
-        self.0.as_ref().is_none_or(|local| local.contains(destination) && !local.contains(source))
+        let may = |local: &PrefixTable<()>| local.contains(destination) && !local.contains(source);
+        self.stated.as_ref().is_none_or(may)
+    }
+
+    /// Whether a packet to an IP group may enter this site by a tunnel: it comes from elsewhere, and the file
+    /// names the group.
+    pub(crate) fn hears(&self, source: IpAddr, group: IpAddr) -> bool {
+        let is_ours = self.stated.as_ref().is_some_and(|local| local.contains(source));
+        !is_ours && !multicast::is_of_link(group) && self.groups.contains(group)
     }
 }
 

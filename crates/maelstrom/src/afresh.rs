@@ -53,6 +53,8 @@ impl Passive {
 
     /// Discards the captures that wait; returns whether all are gone.
     fn discard_captures(&mut self) -> bool {
+        let groups = self.ports.outlets.groups.iter_mut();
+        self.engine.counts.discarded += groups.map(|port| port.discard(ROUNDS_MAX)).sum::<u64>();
         let Some(tap) = &mut self.ports.tap else { return false };
         let mut count = 0;
         let mut discard = |tap: &mut Tap| tap.drain(CAPTURES_MAX, |_| count += 1).map(|drained| drained.more);

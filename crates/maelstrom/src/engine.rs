@@ -9,6 +9,7 @@ use netio::tap::{Direction, Tap};
 
 use crate::capture::Capturing;
 use crate::doors;
+use crate::groups;
 use crate::ports::Outlets;
 use crate::pulse::{Pulse, boot_us};
 use crate::uncut::UncutLog;
@@ -195,6 +196,11 @@ impl Engine {
         Ok(true)
     }
 
+    /// The parts that packets of groups pass: the core, its outbox, room for a cut packet, and the counters.
+    pub(crate) fn for_groups(&mut self) -> (&mut Gateway, &mut Outbox, &mut [u8], &mut DriverCounts) {
+        (&mut self.gateway, &mut self.out, &mut *self.scratch, &mut self.counts)
+    }
+
     /// Sends all output of the core.
     pub(crate) fn flush(&mut self, outlets: &mut Outlets) {
         self.held_back = None;
@@ -305,6 +311,10 @@ fn inject(
     }
     for (origin, packet) in out.recovered.iter() {
         if gateway.config().peers[origin.peer].is_tunnel {
+            if groups::is_to_group(packet) {
+                groups::hand_out(&mut outlets.groups, gateway, packet);
+                continue;
+            }
             match &mut outlets.tunnel {
                 Some(tunnel) => tunnel.send(packet),
                 None => gateway.handle_uninjected(origin, Uninjected::Untaken),

@@ -15,6 +15,7 @@ mod errands;
 mod error;
 mod exporter;
 pub mod findings;
+mod groups;
 mod inlet;
 mod interfaces;
 mod lag;

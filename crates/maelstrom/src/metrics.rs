@@ -3,6 +3,7 @@
 //! Names follow Prometheus' conventions: `undrop_gateway_`, the thing counted, the unit, and `_total` for
 //! counts. `direction` is `in` for packets from the peer's site and `out` for packets to it.
 
+mod multicast;
 mod paths;
 mod rack;
 mod split;
@@ -233,6 +234,7 @@ pub fn render(status: &Status) -> String {
     if let Some(rack) = &status.rack {
         rack::append(&mut out, rack);
     }
+    multicast::append(&mut out, status);
     paths::write(&mut out, &peers);
     out.finish()
 }
@@ -413,6 +415,8 @@ mod tests {
         (congestion.path_marked, congestion.path_dropped) = (25, 26);
         status.split = Some(split::tests::status());
         status.rack = Some(rack::tests::status());
+        status.multicast = vec![multicast::tests::section()];
+        status.wanted_groups = vec![multicast::tests::wanted()];
         status
     }
 

@@ -7,7 +7,7 @@
 //! 2. move datagrams from the repair channel to the inbox, without decoding them ([`Passive::collect`]),
 //! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]);
 //!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]); drain the
-//!    device of the tunnel (`tunnel.rs`),
+//!    device of the tunnel (`tunnel.rs`) and the LANs of IP groups (`groups.rs`),
 //! 4. decode the datagrams ([`Passive::decode`]), follow peers that have moved (`names.rs`), and take or
 //!    leave parts as a member of a rack (`rack.rs`),
 //! 5. adapt the share of flows that is protected (`overload.rs`) and the tick (`tick.rs`), handle timers
@@ -75,6 +75,7 @@ pub(crate) const SIGNALS: u64 = 3;
 pub(crate) const CONTROL: u64 = 4;
 pub(crate) const TUNNEL: u64 = 5;
 const RACK: u64 = 7;
+pub(crate) const GROUPS: u64 = 8;
 
 /// State of the repair channel in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +130,7 @@ pub struct Passive {
     pub(crate) attached: Errand<bool>,
     pub(crate) next_path_mtu_us: u64,
     pub(crate) next_door_check_us: u64,
+    pub(crate) next_group_check_us: u64,
     pub(crate) segments: Segments,
     pub(crate) strangers: Strangers,
     /// Connections that end here, on a thread of their own.
@@ -164,6 +166,7 @@ impl Passive {
             self.engine.now_us = clock_us();
             self.drain_tap();
             self.drain_tunnel();
+            self.drain_groups();
             self.check_for_gap();
             self.decode();
             self.follow_moves();
@@ -177,6 +180,7 @@ impl Passive {
             self.follow_names();
             self.follow_path_mtu();
             self.follow_doors();
+            self.follow_groups();
             self.limit_segments();
             self.look_at_strangers();
             self.observe();

@@ -11,9 +11,10 @@ use netio::udp::RepairSocket;
 use tracing::info;
 
 use crate::config::memory::Memory;
-use crate::config::{GatewayConfig, Mode, PathChoice, PeerPath, TapChoice};
+use crate::config::{GatewayConfig, Mode, MulticastSection, PathChoice, PeerPath, TapChoice};
 use crate::doors::{self, Door};
 use crate::error::StartError;
+use crate::groups::{self, GroupPort};
 use crate::inlet::{Inlet, START_PATIENCE};
 use crate::tunnel::{self, Tunnel};
 
@@ -40,6 +41,8 @@ pub(crate) struct Outlets {
     pub(crate) inlet: Option<Inlet>,
     /// `None` without peers in tunnel mode, and while its TUN device is missing.
     pub(crate) tunnel: Option<Tunnel>,
+    /// The LANs of the sections `[[multicast]]`, in their order.
+    pub(crate) groups: Vec<GroupPort>,
     /// Whether another process sends and receives datagrams.
     pub(crate) is_silent: bool,
 }
@@ -65,7 +68,8 @@ impl Ports {
         let is_proven = inlet.is_proven();
         let tunnel = open_tunnel(config)?;
         let doors = doors::ends(config).into_iter().map(Door::open).collect();
-        let outlets = Outlets { socket, doors, inlet: Some(inlet), tunnel, is_silent: false };
+        let groups = groups::ports(Vec::new(), config);
+        let outlets = Outlets { socket, doors, inlet: Some(inlet), tunnel, groups, is_silent: false };
         Ok(Self { tap, outlets, is_proven, signs })
     }
 
@@ -217,6 +221,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         name_bits: 32,
         classes: config.classes.clone(),
         local_networks: config.gateway.local_networks(),
+        multicast: config.multicast.iter().map(MulticastSection::core).collect(),
         peers: config.peers.iter().map(peer).collect(),
     };
     // Checked again here, where the MTU of the WAN is known.

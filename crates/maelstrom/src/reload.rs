@@ -21,6 +21,7 @@ use crate::doors::{self, Door, inbox};
 use crate::engine::ALL_OUTGOING;
 use crate::error::StartError;
 use crate::findings;
+use crate::groups;
 use crate::names::keep_addresses;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
@@ -159,6 +160,10 @@ impl Passive {
         self.names.configure(&self.config);
         self.split.configure(&self.config);
         self.poller = poller;
+        let present = std::mem::take(&mut self.ports.outlets.groups);
+        self.ports.outlets.groups = groups::ports(present, &self.config);
+        groups::watch(&self.ports.outlets.groups, &self.poller);
+        self.next_group_check_us = 0;
         // The set of the tick has the old control socket.
         if let Err(error) = self.set_ticking(false) {
             warn!(%error, "cannot end the tick");

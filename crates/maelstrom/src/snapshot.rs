@@ -5,11 +5,14 @@ use maelstrom_core::counters::Unprotected;
 use netio::tap::Tap;
 use tracing::debug;
 
-use crate::config::{GatewayConfig, Mode};
+use crate::config::{GatewayConfig, Mode, Peer};
 use crate::engine::Engine;
 use crate::inlet::Inlet;
 use crate::passive::Passive;
-use crate::status::{self, Counter, EventStatus, GatewayStatus, HealthStatus, PeerStatus, Status};
+use crate::status::{
+    self, Counter, EventStatus, GatewayStatus, HealthStatus, MulticastStatus, PeerStatus, Status,
+    WantedStatus,
+};
 use crate::tunnel::Tunnel;
 use crate::watch::label;
 
@@ -93,8 +96,29 @@ impl Passive {
             counters: status::counts(counters.into_iter()),
             split: self.split.status(),
             rack,
+            multicast: self.multicast(),
+            wanted_groups: self.wanted_groups(),
             memory_bytes: gateway.memory_bytes() as u64,
         }
+    }
+}
+
+impl Passive {
+    fn multicast(&self) -> Vec<MulticastStatus> {
+        let ports = &self.ports.outlets.groups;
+        let sections = self.engine.gateway.multicast().zip(&self.config.multicast).enumerate();
+        sections.map(|(at, (seen, file))| MulticastStatus::of(seen, &file.interface, ports.get(at))).collect()
+    }
+
+    /// Groups that the sites of peers in tunnel mode want, if groups cross at all.
+    fn wanted_groups(&self) -> Vec<WantedStatus> {
+        let peers = self.config.peers.iter().enumerate();
+        let reached =
+            peers.filter(|(_, peer)| peer.mode == Mode::Tunnel && !self.config.multicast.is_empty());
+        let wanted = |(at, peer): (usize, &Peer)| {
+            WantedStatus::of(peer.label(), self.engine.gateway.groups_wanted_by(at))
+        };
+        reached.map(wanted).collect()
     }
 }
 

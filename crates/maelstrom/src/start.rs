@@ -17,6 +17,7 @@ use crate::engine::Engine;
 use crate::errands::{Errand, Errands};
 use crate::error::StartError;
 use crate::exporter::Exporter;
+use crate::groups;
 use crate::inlet::START_PATIENCE;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
@@ -93,7 +94,8 @@ impl Passive {
         let mut engine = Engine::new(gateway, clock_us());
         let Inheritance { socket, former } = Inheritance::take(link, &config, &mut tap, &mut engine)?;
         let doors = doors::ends(&config).into_iter().map(Door::open).collect();
-        let outlets = Outlets { socket, doors, inlet: Some(inlet), tunnel, is_silent: false };
+        let groups = groups::ports(Vec::new(), &config);
+        let outlets = Outlets { socket, doors, inlet: Some(inlet), tunnel, groups, is_silent: false };
         let ports = Ports { tap: Some(tap), outlets, is_proven, signs };
         let upgrade = Upgrade::new(&config.gateway.control, Some(former));
         let exporter = Exporter::default();
@@ -147,6 +149,7 @@ impl Passive {
             attached: Errand::default(),
             next_path_mtu_us: 0,
             next_door_check_us: 0,
+            next_group_check_us: 0,
             segments: Segments::default(),
             strangers: Strangers::default(),
             split,

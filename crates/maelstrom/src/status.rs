@@ -10,6 +10,7 @@ mod counters;
 mod health;
 mod keys;
 mod loss;
+mod multicast;
 mod rack;
 mod requests;
 mod split;
@@ -34,6 +35,7 @@ pub use counters::{Counter, CounterCounts, reasons};
 pub use health::{EventStatus, FateStatus, HealthStatus, MinuteStatus, ReasonStatus, WindowStatus};
 pub use keys::KeyStatus;
 pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};
+pub use multicast::{MulticastStatus, WantedStatus};
 pub use rack::{MemberStatus, PartStatus, RackStatus};
 pub use requests::RequestStatus;
 pub use split::{FarSiteStatus, SplitStatus};
@@ -79,6 +81,12 @@ pub struct Status {
     /// The rack of this gateway; null if it is in none.
     #[serde(default)]
     pub rack: Option<RackStatus>,
+    /// IP groups that cross tunnels, in the order of the configuration.
+    #[serde(default)]
+    pub multicast: Vec<MulticastStatus>,
+    /// IP groups that far sites want; empty if this site has none that cross.
+    #[serde(default)]
+    pub wanted_groups: Vec<WantedStatus>,
     /// Memory held for packets and repairs, in bytes.
     pub memory_bytes: u64,
     /// The latest events, oldest first.

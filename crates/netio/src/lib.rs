@@ -18,6 +18,7 @@
 //! | tables of the firewall | `nftables/` |
 //! | limits on TCP segments | `clamp.rs` |
 //! | connections that end here in place of their hosts | `divert/`, `queue.rs`, `transparent.rs` |
+//! | IP groups of other hosts, heard and sent at an interface | `lan.rs` |
 //! | waiting | `poll.rs` |
 //! | descriptors for another process | `pass.rs` |
 //! | repair channel | `udp.rs` |
@@ -37,6 +38,7 @@ pub mod error;
 mod header;
 pub mod inject;
 pub mod interface;
+pub mod lan;
 pub mod multicast;
 mod netlink;
 mod nftables;

@@ -187,6 +187,10 @@ impl Ingress {
 /// Whether a packet of the tunnel may enter this site: it comes from the far one, or reports an error on the
 /// way there, and goes to this one.
 pub(super) fn may_arrive(packet: &Packet<'_>, cx: &IngressCx<'_>) -> bool {
-    let is_of_site = cx.networks.contains(packet.source()) || packet.is_icmp_error();
-    is_of_site && cx.local.may_receive(packet.source(), packet.destination()) && !packet.is_udp_to(cx.listen)
+    let (source, destination) = (packet.source(), packet.destination());
+    if destination.is_multicast() {
+        return cx.networks.contains(source) && cx.local.hears(source, destination);
+    }
+    let is_of_site = cx.networks.contains(source) || packet.is_icmp_error();
+    is_of_site && cx.local.may_receive(source, destination) && !packet.is_udp_to(cx.listen)
 }

@@ -41,7 +41,9 @@ pub(super) fn load_of(kind: BodyKind) -> Load {
     match kind {
         BodyKind::Packets | BodyKind::Aside => Load::Packets,
         BodyKind::Repair | BodyKind::Half | BodyKind::Names => Load::Repair,
-        BodyKind::Report | BodyKind::Share | BodyKind::Request | BodyKind::Probe => Load::Control,
+        BodyKind::Report | BodyKind::Share | BodyKind::Request | BodyKind::Probe | BodyKind::Wants => {
+            Load::Control
+        }
     }
 }
 

@@ -49,6 +49,9 @@ impl Peer {
         if kind == BodyKind::Probe {
             return self.on_probe(now_us, arrival, header.sent, body, out);
         }
+        if kind == BodyKind::Wants {
+            return self.on_wants(now_us, body);
+        }
         if matches!(kind, BodyKind::Packets | BodyKind::Aside) {
             return self.on_packets(now_us, arrival.ecn, body, out);
         }

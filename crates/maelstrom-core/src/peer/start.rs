@@ -46,6 +46,7 @@ impl Peer {
         self.path_mtu.restart();
         self.paths.restart();
         self.early.clear();
+        self.groups.restart();
         self.order.iter_mut().for_each(InOrder::begin);
         self.egress.set_datagram_max(now_us, self.path_mtu.limit());
         self.sessions += 1;

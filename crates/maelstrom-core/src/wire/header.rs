@@ -179,6 +179,8 @@ pub enum BodyKind {
     Aside,
     /// A probe of one of several paths.
     Probe,
+    /// The IP groups that a site wants.
+    Wants,
 }
 
 impl BodyKind {
@@ -194,6 +196,7 @@ impl BodyKind {
             BodyKind::Packets => 7,
             BodyKind::Aside => 8,
             BodyKind::Probe => 9,
+            BodyKind::Wants => 10,
         }
     }
 
@@ -212,6 +215,7 @@ impl BodyKind {
             Some(7) => Ok(BodyKind::Packets),
             Some(8) => Ok(BodyKind::Aside),
             Some(9) => Ok(BodyKind::Probe),
+            Some(10) => Ok(BodyKind::Wants),
             _ => Err(Rejected::Malformed),
         }
     }

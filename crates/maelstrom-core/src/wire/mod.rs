@@ -12,6 +12,7 @@ mod repair;
 mod report;
 mod request;
 mod share;
+mod wants;
 
 pub use half::{Half, write_half_header};
 pub use header::{
@@ -27,3 +28,5 @@ pub use repair::{RecipeView, Sum};
 pub use report::{BURST_BUCKETS, Echo, LossReport, Report};
 pub use request::{DEFICIT_MAX, REQUEST_SPAN, Request};
 pub use share::Announcement;
+pub use wants::Want;
+pub(crate) use wants::is_multicast;

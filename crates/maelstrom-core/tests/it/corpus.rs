@@ -9,9 +9,12 @@ use crate::pair::{A, B, Pair, coin, config, hellos, openers, payload, two_paths,
 use crate::replay::{inputs, replay};
 use maelstrom_core::share::Share;
 use maelstrom_core::wire::{
-    Announcement, BodyKind, Half, Hello, Outer, PacketsView, Probe, RecipeView, Report, Request, Sum, VERSION,
+    Announcement, BodyKind, Half, Hello, Outer, PacketsView, Probe, RecipeView, Report, Request, Sum,
+    VERSION, Want,
 };
-use maelstrom_core::{Class, Config, Match, PathUse, PeerKey, Protect, Requests, Schedule, Seq};
+use maelstrom_core::{
+    Class, Config, Match, MulticastConfig, PathUse, PeerKey, Protect, Requests, Schedule, Seq,
+};
 
 #[test]
 fn wire_readers_take_all_that_fuzzing_found() {
@@ -43,6 +46,7 @@ fn kind(data: &[u8]) -> Option<&'static str> {
         BodyKind::Request => Request::read(data, Seq(0)).ok().map(|_| "request"),
         BodyKind::Packets => PacketsView::read(data, Seq(0)).ok().map(|_| "packets"),
         BodyKind::Probe => Probe::read(data).ok().map(|_| "probe"),
+        BodyKind::Wants => Want::read_all(data).ok().map(|_| "wants"),
         BodyKind::Aside => PacketsView::read(data, Seq(0)).ok().map(|_| "packets_aside"),
         BodyKind::Names | BodyKind::Repair => Some(match RecipeView::read(data, Seq(0)).ok()?.sum() {
             Sum::None => "names",
@@ -80,7 +84,10 @@ fn datagrams(schedule: &Schedule, by_tunnel: bool) -> Vec<Vec<u8>> {
     let classes = vec![small];
     let configs = [A, B].map(|at| {
         let (schedule, classes) = (schedule.clone(), classes.clone());
-        Config { schedule, requests: Requests::All, classes, ..side(at) }
+        let groups = ["239.1.0.0/16", "ff3e::8000:0/112"].map(|groups| groups.parse().unwrap());
+        let section = MulticastConfig { groups: groups.to_vec(), bps_max: 1_000_000 };
+        let multicast = if by_tunnel { vec![section] } else { Vec::new() };
+        Config { schedule, requests: Requests::All, classes, multicast, ..side(at) }
     });
     let mut pair = Pair::new(configs);
     pair.sent_datagrams = Some(Vec::new());
@@ -145,6 +152,7 @@ fn the_corpus_has_each_kind_of_datagram_and_body() {
         "report_empty",
         "request",
         "share",
+        "wants",
     ];
     assert_eq!(sent, expected, "gateways send each kind");
     let committed: BTreeSet<_> = inputs("maelstrom_wire").iter().filter_map(|input| kind(input)).collect();

@@ -22,6 +22,7 @@ mod forecasts;
 mod fragments;
 mod full_link;
 mod fuzz;
+mod groups;
 mod handover;
 mod in_order;
 mod keys;

@@ -13,6 +13,7 @@ use std::{env, fs};
 use maelstrom_core::counters::Rejected;
 use maelstrom_core::wire::{
     Announcement, BodyKind, Half, Hello, Outer, PacketsView, Probe, RecipeView, Report, Request, VERSION,
+    Want,
 };
 use maelstrom_core::{Config, Gateway, Outbox, Schedule, Seq, Trouble, Whereabouts};
 
@@ -52,6 +53,7 @@ fn meaning(kind: &str, body: &[u8]) -> Result<String, Rejected> {
         BodyKind::Share => format!("{:?}", Announcement::read(body)?),
         BodyKind::Request => format!("{:?}", Request::read(body, Seq(0))?),
         BodyKind::Probe => format!("{:?}", Probe::read(body)?),
+        BodyKind::Wants => format!("{:?}", Want::read_all(body)?.collect::<Vec<_>>()),
         BodyKind::Packets | BodyKind::Aside => {
             let packets = PacketsView::read(body, Seq(0))?;
             packets.map(|(seq, packet)| format!("{seq:?} {}, ", hex(packet))).collect()

@@ -10,6 +10,7 @@ use maelstrom_core::controller::Targets;
 use maelstrom_core::{Class, PathUse, PeerKey, Schedule, Scheme};
 
 use super::keys::{ClassDraft, CodeDraft, Gateway, GatewayDraft};
+use super::multicast::{MulticastDraft, MulticastSection};
 use super::rack::{Rack, RackDraft};
 use super::split::{Split, SplitDraft};
 use super::types::{Code, Mode, PathChoice, Peer, PeerAddress, PeerPath, SchemeChoice};
@@ -27,6 +28,8 @@ pub struct GatewayConfig {
     pub split: Split,
     /// The sections `[rack]` and `[[member]]`: gateways of this site that share its traffic.
     pub rack: Option<Rack>,
+    /// The sections `[[multicast]]`: IP groups that cross tunnels.
+    pub multicast: Vec<MulticastSection>,
     /// The sections `[[peer]]`: the far gateways; at least one.
     pub peers: Vec<Peer>,
 }
@@ -51,6 +54,7 @@ pub(super) struct Draft {
     pub(super) classes: Vec<ClassDraft>,
     pub(super) split: SplitDraft,
     pub(super) rack: RackDraft,
+    pub(super) multicast: Vec<MulticastDraft>,
     pub(super) peers: Vec<PeerDraft>,
 }
 
@@ -199,6 +203,7 @@ impl Draft {
             classes: self.classes.into_iter().map(ClassDraft::class).collect(),
             split: Split::finish(self.split),
             rack: self.rack.finish(&peers),
+            multicast: self.multicast.into_iter().map(|section| section.finish().expect(GAP)).collect(),
             peers,
         }
     }

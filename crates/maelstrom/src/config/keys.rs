@@ -13,6 +13,7 @@ use maelstrom_core::congestion::OnCongestion;
 use maelstrom_core::{Match, Protect, RepairDscp, RepairRate, Requests};
 
 use super::classes::{self, Conditions};
+use super::multicast::MulticastKeys;
 use super::peer_keys::PeerKeys;
 use super::rack::{MemberKeys, RackKeys};
 use super::split::Split;
@@ -46,7 +47,8 @@ const SLIDING: Only = Only { key: "scheme", words: &["sliding"] };
 /// The sections and keys that a file may have.
 pub fn layout() -> Layout {
     let layout = Layout::default().with::<Gateway>().with::<CodeKeys>().with::<ClassKeys>();
-    layout.with::<Split>().with::<RackKeys>().with::<MemberKeys>().with::<PeerKeys>()
+    let layout = layout.with::<Split>().with::<RackKeys>().with::<MemberKeys>();
+    layout.with::<MulticastKeys>().with::<PeerKeys>()
 }
 
 fn rate() -> Text<RepairRate> {

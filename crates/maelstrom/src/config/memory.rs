@@ -190,6 +190,7 @@ fn of_draft(draft: &Draft, wan_mtu: Option<u32>) -> Option<Memory> {
         name_bits: 32,
         classes: Vec::new(),
         local_networks: Vec::new(),
+        multicast: Vec::new(),
         peers: Vec::new(),
     };
     let is_ordered = |held: &Setting<u16>| held.value > 0;
@@ -239,6 +240,7 @@ mod tests {
             name_bits: 32,
             classes: Vec::new(),
             local_networks: Vec::new(),
+            multicast: Vec::new(),
             peers: vec![peer],
         }
     }

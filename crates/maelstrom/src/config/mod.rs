@@ -7,7 +7,8 @@
 //!    `values.rs`, into a draft (`draft.rs`), in which each value keeps its place;
 //! 3. `cross.rs` compares the values with each other (overlapping networks, address families, shared keys),
 //!    `caps.rs` finds caps that leave packets without repairs, `memory.rs` adds up the memory that they need,
-//!    and `split.rs`, `paths.rs`, `tunnel.rs` and `rack.rs` check their settings against the others;
+//!    and `split.rs`, `paths.rs`, `tunnel.rs`, `multicast.rs` and `rack.rs` check their settings against
+//!    the others;
 //! 4. [`Reading::config`] turns a draft without errors into a [`GatewayConfig`], which the driver runs;
 //! 5. [`Reading::check_machine`] compares the draft with the live machine (`machine`). It only looks: it
 //!    sends nothing and changes nothing.
@@ -26,6 +27,7 @@ mod draft;
 mod keys;
 pub(crate) mod machine;
 pub(crate) mod memory;
+mod multicast;
 mod paths;
 mod peer_keys;
 mod rack;
@@ -46,6 +48,7 @@ pub use maelstrom_core::auto::{LADDER, WINDOW, WINDOW_LONG};
 pub use maelstrom_core::controller::Targets;
 pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};
 pub use memory::MEMORY_MAX;
+pub use multicast::MulticastSection;
 pub use rack::Rack;
 pub use split::Split;
 pub use types::{

@@ -8,10 +8,11 @@ use diagnostics::settings::{Document, Fault, KeyInfo, Section as _, Setting, par
 use diagnostics::{Diagnostic, Findings, Source, quoted, shell_word};
 use keyfile::KeyError;
 use maelstrom_core::rack::MEMBERS_MAX;
-use maelstrom_core::{CLASSES_MAX, PeerKey};
+use maelstrom_core::{CLASSES_MAX, PeerKey, SECTIONS_MAX};
 
 use super::draft::{Draft, PeerDraft};
 use super::keys::{CONTROL_DEFAULT, ClassKeys, CodeKeys, Gateway, GatewayDraft, PEERS_MAX, layout};
+use super::multicast::MulticastKeys;
 use super::peer_keys::{PeerKeys, PeerKeysDraft};
 use super::rack::{MemberKeys, RackDraft, RackKeys};
 use super::split::Split;
@@ -33,6 +34,8 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     let rack_keys = document.section::<RackKeys>();
     let members = document.sections::<MemberKeys>(MEMBERS_MAX, "divide the members into two racks");
     let members = members.into_iter().map(|(_, member)| member).collect();
+    let multicast = document.sections::<MulticastKeys>(SECTIONS_MAX, "join sections of one interface");
+    let multicast = multicast.into_iter().map(|(_, section)| section).collect();
     let peers = read_peers(&mut document);
     document.finish();
     resolve_control(&mut gateway, source, findings);
@@ -43,7 +46,7 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     let key = rack_keys.key_file.clone().and_then(|file| keys.key_of_rack(file));
     let rack = RackDraft { keys: rack_keys, key, members };
     let peers = peers.into_iter().map(|(title, peer)| keys.complete(&title, peer));
-    Some(Draft { gateway, code, classes, split, rack, peers: peers.collect() })
+    Some(Draft { gateway, code, classes, split, rack, multicast, peers: peers.collect() })
 }
 
 /// The control socket of a file whose syntax is wrong: that of the first line that sets it, or else the

@@ -130,7 +130,19 @@ pub(super) fn peer_name(text: &str) -> Result<String, Fault> {
     Ok(text.to_owned())
 }
 
+/// A network of hosts.
 pub(super) fn network(text: &str) -> Result<IpNet, Fault> {
+    let network = any_network(text)?;
+    if network.addr().is_multicast() || network.addr().is_loopback() {
+        let fault = Fault::bad("holds a network that no gateway forwards").seen(quoted(text));
+        let help = "name the unicast networks of the far site: only routed traffic can be protected";
+        return Err(fault.help(help));
+    }
+    Ok(network)
+}
+
+/// A network of any addresses.
+pub(super) fn any_network(text: &str) -> Result<IpNet, Fault> {
     let fault = |message: &str| Fault::bad(message).seen(quoted(text));
     let Ok(network) = text.parse::<IpNet>() else {
         return Err(match text.parse::<IpAddr>() {
@@ -142,10 +154,6 @@ pub(super) fn network(text: &str) -> Result<IpNet, Fault> {
     if network != network.trunc() {
         let help = format!("write the network itself, `\"{}\"`", network.trunc());
         return Err(fault("holds a network with host bits set").help(help));
-    }
-    if network.addr().is_multicast() || network.addr().is_loopback() {
-        let help = "name the unicast networks of the far site: only routed traffic can be protected";
-        return Err(fault("holds a network that no gateway forwards").help(help));
     }
     Ok(network)
 }

@@ -3,7 +3,8 @@
 /// Reasons in the counts of a status, with their texts.
 pub mod reasons {
     pub use maelstrom_core::counters::{
-        Reason, Refused, Rejected, Unanswered, Unheeded, Uninjected, Unprotected, Unsent, Unused, Withheld,
+        Reason, Refused, Rejected, Unanswered, Unforwarded, Unheeded, Uninjected, Unprotected, Unsent,
+        Unused, Withheld,
     };
     pub use maelstrom_core::observe::PauseReason;
 

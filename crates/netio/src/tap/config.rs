@@ -25,6 +25,10 @@ pub struct TapConfig {
     pub outgoing_to: Vec<IpNet>,
     /// Networks from which incoming packets are captured.
     pub incoming_from: Vec<IpNet>,
+    /// Networks to which incoming packets are captured, such as IP groups; for a packet socket alone.
+    pub incoming_to: Vec<IpNet>,
+    /// Whether the interface shall take the packets of all IP groups; for a packet socket alone.
+    pub all_groups: bool,
     /// Far ends of UDP that is not captured, whatever its network: the repair channel.
     pub exclude: Vec<SocketAddr>,
     /// Mark of incoming packets that are not captured, because this process injected them; not 0.
@@ -46,6 +50,8 @@ impl Default for TapConfig {
             interface: String::new(),
             outgoing_to: Vec::new(),
             incoming_from: Vec::new(),
+            incoming_to: Vec::new(),
+            all_groups: false,
             exclude: Vec::new(),
             pass_over: None,
             kind: TapKind::Auto,

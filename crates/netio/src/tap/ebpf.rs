@@ -64,6 +64,10 @@ pub(super) struct EbpfTap {
 
 impl EbpfTap {
     pub(super) fn open(config: &TapConfig) -> io::Result<Self> {
+        if !config.incoming_to.is_empty() || config.all_groups {
+            let text = "expected a packet socket for packets to networks at an interface, saw an eBPF tap";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let interface = Interface::open(&config.interface)
             .map_err(|error| step(&format!("find interface {}", config.interface), &error))?;
         let link_header: u32 = match interface.link_kind()? {

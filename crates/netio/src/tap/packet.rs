@@ -62,6 +62,10 @@ impl PacketTap {
             set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
                 .map_err(|error| step("set the receive buffer", &error))?;
         }
+        if config.all_groups {
+            take_all_groups(&socket, interface.index())
+                .map_err(|error| step(&format!("take all IP groups at {}", config.interface), &error))?;
+        }
         bind(&socket, interface.index())
             .map_err(|error| step(&format!("listen on {}", config.interface), &error))?;
         let moderation = Moderation::new(socket.as_fd(), config.wake_us)?;
@@ -343,6 +347,20 @@ fn set(socket: &OwnedFd, level: c_int, option: c_int, value: c_int) -> io::Resul
     let (pointer, len) = ((&raw const value).cast::<c_void>(), size_of::<c_int>() as libc::socklen_t);
     // SAFETY: the value lives through the call, and its length is given.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, len) }).map(drop)
+}
+
+/// Lets the interface take the packets of all IP groups, until the socket is closed.
+fn take_all_groups(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: index.cast_signed(),
+        mr_type: libc::PACKET_MR_ALLMULTI as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    let (value, len) = ((&raw const request).cast::<c_void>(), size_of::<libc::packet_mreq>());
+    let (fd, option) = (socket.as_raw_fd(), libc::PACKET_ADD_MEMBERSHIP);
+    // SAFETY: the request lives through the call, and its length is given.
+    check(unsafe { libc::setsockopt(fd, libc::SOL_PACKET, option, value, len as libc::socklen_t) }).map(drop)
 }
 
 fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {

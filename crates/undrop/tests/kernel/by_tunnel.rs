@@ -28,10 +28,15 @@ const DEVICE: &str = "undrop1";
 
 /// Builds sites whose gateways know no other way to each other's hosts.
 fn apart(loss: f64) -> TwoSites {
+    apart_with(loss, &TwoSitesConfig::default())
+}
+
+/// The same with other sites.
+pub(crate) fn apart_with(loss: f64, config: &TwoSitesConfig) -> TwoSites {
     let loss = LossModel::Uniform(loss);
     let link =
         LinkConfig { rate_bps: Some(200_000_000), delay_us: 5_000, loss, seed: 5, ..LinkConfig::default() };
-    let sites = TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link)).unwrap();
+    let sites = TwoSites::build(config, &EmulatorConfig::symmetric(link)).unwrap();
     for (near, far) in [(&sites.a, &sites.b), (&sites.b, &sites.a)] {
         for network in far.networks() {
             let family = if network.addr().is_ipv4() { "-4" } else { "-6" };
@@ -60,7 +65,7 @@ fn start(sites: &TwoSites) -> GatewayPair {
     pair
 }
 
-fn in_tunnel_mode(pair: &GatewayPair, side: usize) {
+pub(crate) fn in_tunnel_mode(pair: &GatewayPair, side: usize) {
     let text = fs::read_to_string(pair.config(side)).unwrap();
     fs::write(pair.config(side), text.replace("mode = \"passive\"", "mode = \"tunnel\"")).unwrap();
 }

@@ -11,6 +11,7 @@ mod doctor;
 mod firewall;
 mod forecasts;
 mod gateway;
+mod groups;
 mod health;
 mod interfaces;
 mod keys;

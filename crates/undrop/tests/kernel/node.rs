@@ -40,13 +40,19 @@ impl NodeProcess {
         node
     }
 
-    /// Ends the process. Returns its exit code, its output, and what it has said since it started.
-    pub(crate) fn stop(mut self) -> (Option<i32>, String, String) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    /// Waits until the process ends by itself. Returns its exit code, its output, and what it has said since
+    /// it started.
+    pub(crate) fn finish(mut self) -> (Option<i32>, String, String) {
         let (mut out, mut said) = (String::new(), String::new());
         self.out.read_to_string(&mut out).unwrap();
         self.said.read_to_string(&mut said).unwrap();
         (self.child.wait().unwrap().code(), out, said)
+    }
+
+    /// Ends the process. Returns its exit code, its output, and what it has said since it started.
+    pub(crate) fn stop(self) -> (Option<i32>, String, String) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        self.finish()
     }
 }
 

@@ -11,7 +11,7 @@ use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
     Announcement, BodyKind, Bundle, Echo, HELLO_HEADER, Half, Hello, KeyPart, LossReport, NAMES_APART_MAX,
     Outer, PacketsView, Probe, RecipeView, Report, Request, SEALED_HEADER, SendTime, TAG, TERMS_MAX,
-    WINDOW_MAX, write_hello_header,
+    WINDOW_MAX, Want, write_hello_header,
 };
 use maelstrom_core::{
     Config, EgressCounts, Gateway, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, Schedule, Secret, Seq,
@@ -31,6 +31,12 @@ pub fn wire(data: &[u8]) {
         assert!(report.loss.recovered <= report.loss.lost && report.loss.lost <= report.loss.named);
     }
     let _ = Half::read(data);
+    if let Ok(wants) = Want::read_all(data) {
+        let wants: Vec<_> = wants.collect();
+        let mut again = vec![0; data.len()];
+        Want::write_all(&wants, &mut again);
+        assert_eq!(again[1..], data[1..]);
+    }
     if let Ok(packets) = PacketsView::read(data, Seq(1 << 33)) {
         let mut again = Bundle::default();
         packets.for_each(|(position, packet)| again.push(packet, 0, position));
@@ -138,6 +144,7 @@ impl Liar {
             name_bits: 2,
             classes: Vec::new(),
             local_networks: Vec::new(),
+            multicast: Vec::new(),
             peers: vec![PeerConfig {
                 address: LIAR,
                 whereabouts: Default::default(),

@@ -1,6 +1,6 @@
 //! Gateways with many peers: meshes and stars.
 
-mod net;
+pub(crate) mod net;
 
 use maelstrom_core::Config;
 use net::{Mode, Net, config, packet};
@@ -52,7 +52,7 @@ fn configs(sites: usize, mode: impl Fn(usize, usize) -> Option<Mode> + Copy) -> 
 #[test]
 fn a_star_of_64_peers_recovers_losses_on_each_of_its_arms() {
     let mode = |one: usize, other: usize| {
-        let mode = if other % 2 == 0 { Mode::Tunnel } else { Mode::Passive };
+        let mode = if other.is_multiple_of(2) { Mode::Tunnel } else { Mode::Passive };
         (one == 0).then_some(mode)
     };
     let sites = 1 + PEERS;

@@ -135,6 +135,14 @@ impl Net {
         self.empty(from);
     }
 
+    /// Lets the gateway of a site hear a packet on the LAN of a section.
+    pub(crate) fn hear(&mut self, site: usize, section: usize, packet: &[u8]) {
+        let (gateway, out) = (&mut self.gateways[site], &mut self.outs[site]);
+        gateway.handle_group_packet(self.now_us, section, packet, out);
+        gateway.flush_tunnels(self.now_us, out);
+        self.empty(site);
+    }
+
     fn fly(&mut self, from: usize, to: usize, bytes: Vec<u8>, is_datagram: bool) {
         self.flights += 1;
         if !(self.lose)() && self.silent.is_none_or(|silent| from != silent && to != silent) {
@@ -149,7 +157,11 @@ impl Net {
         let datagrams: Vec<_> =
             out.datagrams.iter().map(|(envelope, bytes)| (envelope.peer, bytes.to_vec())).collect();
         for (_, packet) in out.recovered.iter() {
-            *self.got[site].entry(packet.to_vec()).or_default() += 1;
+            // A driver multicasts what may be on the LAN of its group.
+            let is_to_group = packet[16] >= 224;
+            if !is_to_group || self.gateways[site].admit_to_group(self.now_us, packet).is_some() {
+                *self.got[site].entry(packet.to_vec()).or_default() += 1;
+            }
         }
         out.datagrams.clear();
         out.recovered.clear();

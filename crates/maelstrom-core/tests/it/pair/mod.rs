@@ -44,6 +44,7 @@ pub fn config(side: usize) -> Config {
         name_bits: 32,
         classes: Vec::new(),
         local_networks: Vec::new(),
+        multicast: Vec::new(),
         peers: vec![PeerConfig {
             address: address(1 - side),
             whereabouts: Default::default(),

@@ -9,6 +9,7 @@ mod facts;
 mod filters;
 mod injection;
 mod lead;
+mod multicast;
 mod names;
 mod netlink;
 mod network;
@@ -49,6 +50,7 @@ fn judge(draft: &Draft, facts: &Facts, overhead: impl Fn(&Schedule, bool) -> usi
     paths::check(draft, facts, findings);
     split::check(draft, facts, findings);
     rack::check(draft, facts, findings);
+    multicast::check(draft, facts, findings);
 }
 
 #[cfg(test)]

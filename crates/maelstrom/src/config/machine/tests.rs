@@ -1,6 +1,7 @@
 //! Made-up machines, each with one fault.
 
 mod managed;
+mod multicast;
 mod paths;
 mod split;
 

@@ -12,6 +12,7 @@ use maelstrom_core::Whereabouts;
 use super::*;
 
 mod codes;
+mod multicast;
 mod paths;
 mod rack;
 mod split;

@@ -45,13 +45,15 @@ const PACKET_MULTICAST: u32 = 2;
 const PACKET_OUTGOING: u32 = 4;
 const UDP: u32 = 17;
 
-/// Returns the program for packets that leave to or arrive from the tap's networks, except UDP to and from
-/// the excluded endpoints, and incoming packets that are passed over.
+/// Returns the program for packets that leave to or arrive from the tap's networks, or arrive for those of
+/// `incoming_to`, except UDP to and from the excluded endpoints, and incoming packets that are passed over.
 pub(super) fn program(config: &TapConfig) -> io::Result<Vec<sock_filter>> {
-    let TapConfig { outgoing_to, incoming_from, exclude, .. } = config;
-    let outgoing = section(&Ends { v4: 16, v6: 24, port: 2 }, outgoing_to, exclude);
+    let TapConfig { outgoing_to, incoming_from, incoming_to, exclude, .. } = config;
+    let [sources, destinations] = [Ends { v4: 12, v6: 8, port: 0 }, Ends { v4: 16, v6: 24, port: 2 }];
+    let outgoing = section(&[(&destinations, outgoing_to)], exclude);
     let mut incoming = config.pass_over.map_or(Vec::new(), pass_over);
-    incoming.extend(section(&Ends { v4: 12, v6: 8, port: 0 }, incoming_from, exclude));
+    let arriving: [(&Ends, &[IpNet]); 2] = [(&sources, incoming_from), (&destinations, incoming_to)];
+    incoming.extend(section(&arriving, exclude));
     let mut program = protocols();
     program.push(plain(LD_WORD, AD_PKTTYPE));
     program.push(jump_if(JUMP_EQUAL, PACKET_OUTGOING, 0, 1));
@@ -65,7 +67,7 @@ pub(super) fn program(config: &TapConfig) -> io::Result<Vec<sock_filter>> {
         let text = format!(
             "expected networks for a filter of at most {INSTRUCTIONS_MAX} instructions, saw {} for {} networks; list fewer",
             program.len(),
-            outgoing_to.len() + incoming_from.len(),
+            outgoing_to.len() + incoming_from.len() + incoming_to.len(),
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
@@ -96,15 +98,21 @@ fn protocols() -> Vec<sock_filter> {
     ]
 }
 
-/// Returns the part for one direction; every path through it ends in a verdict.
-fn section(ends: &Ends, networks: &[IpNet], exclude: &[SocketAddr]) -> Vec<sock_filter> {
-    let mut v4 = excluded(exclude.iter().filter(|end| end.is_ipv4()), ends);
-    let mut v6 = excluded(exclude.iter().filter(|end| end.is_ipv6()), ends);
-    for network in IpNet::aggregate(&networks.to_vec()) {
-        let bits = u32::from(network.prefix_len());
-        match network.network() {
-            IpAddr::V4(address) => v4.extend(prefix(&[address.to_bits()], bits, ends.v4)),
-            IpAddr::V6(address) => v6.extend(prefix(&words(IpAddr::V6(address)), bits, ends.v6)),
+/// Returns the part for one direction, of which the first ends are the far ones; every path through it ends
+/// in a verdict.
+fn section(parts: &[(&Ends, &[IpNet])], exclude: &[SocketAddr]) -> Vec<sock_filter> {
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    if let Some((far, _)) = parts.first() {
+        v4 = excluded(exclude.iter().filter(|end| end.is_ipv4()), far);
+        v6 = excluded(exclude.iter().filter(|end| end.is_ipv6()), far);
+    }
+    for (ends, networks) in parts {
+        for network in IpNet::aggregate(&networks.to_vec()) {
+            let bits = u32::from(network.prefix_len());
+            match network.network() {
+                IpAddr::V4(address) => v4.extend(prefix(&[address.to_bits()], bits, ends.v4)),
+                IpAddr::V6(address) => v6.extend(prefix(&words(IpAddr::V6(address)), bits, ends.v6)),
+            }
         }
     }
     v4.push(plain(RETURN, REJECT));

@@ -62,6 +62,20 @@ fn program_for(
     })
 }
 
+#[test]
+fn packets_that_arrive_for_groups_pass_whatever_their_source() {
+    let groups = ["239.1.0.0/16", "ff3e::8000:0/112"].map(|groups| groups.parse().unwrap());
+    let program = program(&TapConfig { incoming_to: groups.to_vec(), ..TapConfig::default() }).unwrap();
+    let passes = |to: &str, kind| {
+        let from = if to.starts_with('[') { "[fd00::9]:7" } else { "10.1.1.1:7" };
+        let protocol = if to.starts_with('[') { 0x86dd } else { 0x0800 };
+        run(&program, &packet(from.parse().unwrap(), to.parse().unwrap()), protocol, kind)
+    };
+    assert!(passes("239.1.255.9:5", PACKET_MULTICAST) && passes("[ff3e::8000:7]:5", PACKET_MULTICAST));
+    assert!(!passes("239.2.0.1:5", PACKET_MULTICAST) && !passes("[ff3e::8001:7]:5", PACKET_MULTICAST));
+    assert!(!passes("239.1.255.9:5", PACKET_OUTGOING), "what this host sends is not heard");
+}
+
 fn packet(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
     let mut packet = Vec::new();
     match (source.ip(), destination.ip()) {

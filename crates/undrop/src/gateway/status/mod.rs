@@ -1,5 +1,6 @@
 //! `undrop gateway status`: the counters of the running gateway.
 
+mod multicast;
 mod paths;
 mod rack;
 mod split;

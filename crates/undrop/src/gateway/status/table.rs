@@ -12,7 +12,7 @@ use maelstrom::status::reasons::{
     Withheld,
 };
 
-use super::{paths, rack, split, watched};
+use super::{multicast, paths, rack, split, watched};
 
 pub(super) fn render(status: &Status) -> String {
     let gateway = &status.gateway;
@@ -59,6 +59,7 @@ pub(super) fn render(status: &Status) -> String {
     if let Some(of_rack) = &status.rack {
         rack::rows(&mut text, of_rack);
     }
+    multicast::rows(&mut text, status);
     pauses(&mut text, &status.pauses);
     reasons::<Unprotected>(&mut text, "not protected", &status.not_protected);
     reasons::<Unprotected>(&mut text, "not tunnelled", &status.not_tunnelled);
@@ -448,6 +449,8 @@ mod tests {
             counters: Counts::new(),
             split: None,
             rack: None,
+            multicast: Vec::new(),
+            wanted_groups: Vec::new(),
             memory_bytes: 3_145_728,
         }
     }

@@ -1,0 +1,109 @@
+//! Packets of IP groups, from this site to far ones and from there.
+
+use super::Gateway;
+use crate::counters::{Unforwarded, Unprotected};
+use crate::multicast::{MulticastConfig, MulticastCounts};
+use crate::outbox::Outbox;
+use crate::packet::{MutableFields, Packet, restore};
+use ipnet::IpNet;
+
+impl Gateway {
+    /// Takes a packet that was heard on the LAN of a section, by its number in the configuration, from its IP
+    /// header on. It leaves with [`Gateway::flush_tunnels`] for each far site that wants its group.
+    pub fn handle_group_packet(&mut self, now_us: u64, section: usize, packet: &[u8], out: &mut Outbox) {
+        if let Err(reason) = self.forward(now_us, section, packet, out) {
+            self.multicast.drop_packet(section, reason);
+        }
+    }
+
+    fn forward(
+        &mut self,
+        now_us: u64,
+        section: usize,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> Result<(), Unforwarded> {
+        let packet = Packet::new_whole(bytes).map_err(|_| Unforwarded::Malformed)?;
+        let (group, fields) = (packet.destination(), packet.mutable_fields());
+        if self.multicast.section_of(group) != Some(section) {
+            return Err(Unforwarded::NoGroup);
+        }
+        // Its checksum would be made right.
+        if !packet.is_intact() {
+            return Err(Unforwarded::Malformed);
+        }
+        if self.sites.find(packet.source()).is_some() {
+            return Err(Unforwarded::OfFarSite);
+        }
+        if fields.ttl <= 1 {
+            return Err(Unforwarded::Expiring);
+        }
+        if !self.peers.iter().any(|peer| peer.wants_group(now_us, group)) {
+            return Err(Unforwarded::Unwanted);
+        }
+        self.multicast.spend(now_us, section, packet.as_slice().len())?;
+        let mut copy = std::mem::take(&mut self.multicast.copy);
+        copy.clear();
+        copy.extend_from_slice(packet.as_slice());
+        restore(&mut copy, MutableFields { ttl: fields.ttl - 1, ..fields });
+        let routed = Packet::new_whole(&copy).expect("a packet with another time to live is one");
+        let sites = self.send_to_group(now_us, &routed, out);
+        self.multicast.copy = copy;
+        self.multicast.on_sent(section, sites);
+        Ok(())
+    }
+
+    /// Sends a packet to each far site that wants its group; returns their number.
+    fn send_to_group(&mut self, now_us: u64, packet: &Packet<'_>, out: &mut Outbox) -> u64 {
+        let care = match self.classes.judge(packet) {
+            Err(Unprotected::Class) => None,
+            Err(reason) => {
+                self.refused.add(reason);
+                return 0;
+            }
+            Ok(care) => Some(care),
+        };
+        let mut sites = 0;
+        let group = packet.destination();
+        for peer in self.peers.iter_mut().filter(|peer| peer.wants_group(now_us, group)) {
+            let repairs = peer.egress.counts().repair_packets;
+            if let Err(reason) = peer.handle_tunnelled(now_us, packet, care, out) {
+                self.refused.add(reason);
+                continue;
+            }
+            sites += 1;
+            if let Some(care) = &care {
+                self.classes.on_protected(care);
+                self.classes.on_repairs(care.class, peer.egress.counts().repair_packets - repairs);
+            }
+        }
+        sites
+    }
+
+    /// Returns the number of the section on whose LAN the driver multicasts a packet of the [`Outbox`];
+    /// `None` if it must not be, because it is of no group, or too much of it comes.
+    pub fn admit_to_group(&mut self, now_us: u64, packet: &[u8]) -> Option<usize> {
+        let packet = Packet::new_whole(packet).ok()?;
+        let section = self.multicast.section_of(packet.destination())?;
+        self.multicast.admit(now_us, section, packet.as_slice().len()).then_some(section)
+    }
+
+    /// Tells far sites which groups this one wants, where that is due.
+    pub(super) fn announce_groups(&mut self, now_us: u64, out: &mut Outbox) {
+        for peer in self.peers.iter_mut().filter(|peer| peer.config.is_tunnel) {
+            peer.announce_groups(now_us, self.multicast.wants(), out);
+        }
+    }
+
+    /// The sections of groups, in the order of the configuration.
+    pub fn multicast(&self) -> impl Iterator<Item = (&MulticastConfig, MulticastCounts)> {
+        self.multicast.iter()
+    }
+
+    /// The groups that the site of a peer wants, given by its number in the configuration, and the number of
+    /// those for which there was no room.
+    pub fn groups_wanted_by(&self, peer: usize) -> (Vec<IpNet>, u64) {
+        let wants = &self.peers[peer].groups;
+        (wants.iter().collect(), wants.refused())
+    }
+}

@@ -1,0 +1,160 @@
+//! IP groups that cross tunnels.
+
+use std::net::Ipv4Addr;
+
+use maelstrom_core::counters::Unforwarded;
+use maelstrom_core::packet::{MutableFields, Packet, restore};
+use maelstrom_core::wire::BodyKind;
+use maelstrom_core::{Config, MulticastConfig, MulticastCounts, Schedule};
+
+use crate::fuzz::Liar;
+use crate::many::net::{Mode, Net, config};
+
+fn section(groups: &str, bps_max: u64) -> MulticastConfig {
+    MulticastConfig { groups: vec![groups.parse().unwrap()], bps_max }
+}
+
+/// Sites that all have tunnels to each other; of these, the first `hearing` have a section of groups.
+fn sites(count: usize, hearing: usize) -> Vec<Config> {
+    let with = |site| {
+        let multicast = if site < hearing { vec![section("239.1.0.0/16", 100_000_000)] } else { Vec::new() };
+        Config { multicast, ..config(site, count, |_, _| Some(Mode::Tunnel)) }
+    };
+    (0..count).map(with).collect()
+}
+
+fn packet(from: [u8; 4], group: [u8; 4], ttl: u8, number: u16) -> Vec<u8> {
+    let payload: Vec<u8> = (0..30 + number % 70).map(|at| (at + number) as u8).collect();
+    let mut packet = testkit::packet::udp4(from.into(), Ipv4Addr::from(group), 5_000, number, &payload);
+    with_ttl(&mut packet, ttl);
+    packet
+}
+
+fn with_ttl(packet: &mut [u8], ttl: u8) {
+    let fields = Packet::new_whole(packet).unwrap().mutable_fields();
+    restore(packet, MutableFields { ttl, ..fields });
+}
+
+fn counts(net: &Net, site: usize) -> MulticastCounts {
+    net.gateways[site].multicast().next().unwrap().1
+}
+
+const HOST: [u8; 4] = [10, 100, 0, 9];
+const GROUP: [u8; 4] = [239, 1, 2, 3];
+
+#[test]
+fn each_site_that_wants_a_group_gets_its_packets_once_although_datagrams_are_lost() {
+    let mut net = Net::up(sites(4, 3));
+    net.advance(1_000_000);
+    net.lose(4, 0.02);
+    let sent: Vec<_> = (0..1_000).map(|number| packet(HOST, GROUP, 8, number)).collect();
+    for packet in &sent {
+        net.hear(0, 0, packet);
+        net.advance(2_000);
+    }
+    net.lose = Box::new(|| false);
+    net.advance(1_000_000);
+    for site in [1, 2] {
+        let wrong = sent.iter().filter(|packet| {
+            let mut routed = packet.to_vec();
+            with_ttl(&mut routed, 7);
+            net.got[site].get(&routed) != Some(&1)
+        });
+        assert_eq!((wrong.count(), net.got[site].len()), (0, 1_000), "site {site}");
+        assert_eq!(counts(&net, site).received, 1_000);
+        assert!(net.status(site, 0, |peer| peer.ingress.recovered_packets) > 5);
+    }
+    assert!(net.got[3].is_empty() && net.got[0].is_empty());
+    let counts = counts(&net, 0);
+    assert_eq!((counts.forwarded, counts.sent, counts.received), (1_000, 2_000, 0));
+    assert_eq!(net.status(0, 3, |peer| peer.egress.tunnel_packets), 0, "nobody there wants the group");
+}
+
+#[test]
+fn what_must_not_cross_stays_and_is_counted_by_reason() {
+    let mut configs = sites(2, 2);
+    configs[0].multicast = vec![section("239.1.0.0/16", 80_000), section("224.0.0.0/16", 80_000)];
+    let mut net = Net::up(configs);
+    net.advance(1_000_000);
+    let dropped = |net: &Net, reason| counts(net, 0).dropped.count(reason);
+    net.hear(0, 0, &packet(HOST, GROUP, 1, 1));
+    assert_eq!(dropped(&net, Unforwarded::Expiring), 1);
+    // The far gateway has multicast it on a LAN that both reach, or another gateway of this site has.
+    net.hear(0, 0, &packet([10, 100, 1, 9], GROUP, 8, 2));
+    assert_eq!(dropped(&net, Unforwarded::OfFarSite), 1);
+    net.hear(0, 0, &packet(HOST, [239, 2, 0, 1], 8, 3));
+    net.hear(0, 1, &packet(HOST, [224, 0, 0, 251], 255, 4));
+    let of_link = net.gateways[0].multicast().nth(1).unwrap().1.dropped;
+    assert_eq!((dropped(&net, Unforwarded::NoGroup), of_link.count(Unforwarded::NoGroup)), (1, 1));
+    net.hear(0, 0, &packet(HOST, GROUP, 8, 5)[..30]);
+    let mut damaged = packet(HOST, GROUP, 8, 6);
+    damaged[10] ^= 1;
+    net.hear(0, 0, &damaged);
+    assert_eq!(dropped(&net, Unforwarded::Malformed), 2);
+    // The far site names 239.1.0.0/16 alone.
+    net.hear(0, 1, &packet(HOST, [224, 0, 1, 9], 8, 7));
+    let of_second = net.gateways[0].multicast().nth(1).unwrap().1.dropped;
+    assert_eq!(of_second.count(Unforwarded::Unwanted), 1);
+    assert!(net.got[1].is_empty());
+    // A tenth of a second at ten times the rate.
+    for number in 0..100 {
+        net.hear(0, 0, &packet(HOST, GROUP, 8, 1_000 + number));
+        net.advance(1_000);
+    }
+    let over = dropped(&net, Unforwarded::OverRate);
+    assert!((50..90).contains(&over), "{over}");
+    assert_eq!(net.gateways[0].refused().iter().map(|(_, count)| count).sum::<u64>(), 0);
+}
+
+#[test]
+fn a_site_gets_no_more_of_its_groups_than_its_own_rate() {
+    let mut configs = sites(2, 2);
+    configs[1].multicast = vec![section("239.1.0.0/16", 80_000)];
+    let mut net = Net::up(configs);
+    net.advance(1_000_000);
+    for number in 0..100 {
+        net.hear(0, 0, &packet(HOST, GROUP, 8, number));
+        net.advance(1_000);
+    }
+    net.advance(100_000);
+    let seen = counts(&net, 1);
+    assert!((50..90).contains(&seen.dropped.count(Unforwarded::OverRateHere)), "{seen:?}");
+    assert_eq!(seen.received as usize, net.got[1].len());
+}
+
+#[test]
+fn a_site_that_does_not_want_a_group_any_more_gets_nothing_after_a_while() {
+    let mut net = Net::up(sites(2, 2));
+    net.advance(1_000_000);
+    let wanted = |net: &Net| net.gateways[0].groups_wanted_by(0).0.len();
+    net.hear(0, 0, &packet(HOST, GROUP, 8, 1));
+    net.advance(100_000);
+    assert_eq!((wanted(&net), net.got[1].len()), (1, 1));
+    let plain = sites(2, 0).remove(1);
+    net.gateways[1].reconfigure(plain).unwrap();
+    net.hear(0, 0, &packet(HOST, GROUP, 8, 2));
+    net.advance(100_000);
+    assert_eq!(net.got[1].len(), 1, "its file names no group");
+    net.advance(46_000_000);
+    net.hear(0, 0, &packet(HOST, GROUP, 8, 3));
+    assert_eq!((wanted(&net), counts(&net, 0).dropped.count(Unforwarded::Unwanted)), (0, 1));
+    // And one that wants it again gets it at once.
+    net.gateways[1].reconfigure(sites(2, 2).remove(1)).unwrap();
+    net.advance(500_000);
+    net.hear(0, 0, &packet(HOST, GROUP, 8, 4));
+    net.advance(100_000);
+    assert_eq!((wanted(&net), net.got[1].len()), (1, 2));
+}
+
+#[test]
+fn a_peer_that_lies_brings_no_packets_to_groups_that_the_file_does_not_name() {
+    // The liar's gateway has no section. Whatever it hands on for a group fails the test.
+    let mut liar = Liar::to(Schedule::Auto, true);
+    for (seq, group) in [[239, 1, 2, 3], [224, 0, 0, 1], [239, 255, 0, 1]].into_iter().enumerate() {
+        let packet = packet([10, 81, 2, 9], group, 8, seq as u16);
+        let (first, len) = ((seq as u32).to_be_bytes(), (packet.len() as u16).to_be_bytes());
+        liar.say(&[&[BodyKind::Packets.to_wire()][..], &first, &len, &packet].concat());
+    }
+    let counts = *liar.gateway().peers().next().unwrap().ingress;
+    assert_eq!((counts.source_packets, counts.foreign_packets), (3, 3));
+}

@@ -1,0 +1,228 @@
+//! The IP groups that cross tunnels: heard on a LAN of this site, and multicast there.
+//!
+//! The packets pass by packet sockets on the LAN ([`Lan`]), beside the kernel's routing and its firewall. A
+//! LAN that is missing is tried again each second, and the gateway works on without it.
+
+use std::io;
+
+use ipnet::IpNet;
+use maelstrom_core::Gateway;
+use netio::lan::Lan;
+use netio::poll::{Interest, Poller};
+use netio::segment;
+use tracing::{debug, info, warn};
+
+use crate::config::{GatewayConfig, MulticastSection};
+use crate::engine::Engine;
+use crate::passive::{GROUPS, Passive, clock_us};
+use crate::ports::Outlets;
+
+/// Interval between checks whether the interfaces are the same.
+const CHECK_US: u64 = 1_000_000;
+/// Maximum number of packets and super-packets that are read from a LAN in one round.
+const CAPTURES_MAX: usize = 64;
+
+/// The LAN of a section.
+pub(crate) struct GroupPort {
+    interface: String,
+    groups: Vec<IpNet>,
+    /// `None` while the interface is missing.
+    lan: Option<Lan>,
+    /// Packets that the kernel did not send.
+    unsent: u64,
+    /// Packets that closed LANs have not shown.
+    unheard_before: u64,
+    /// Whether the operator knows that the interface cannot be used.
+    is_told: bool,
+}
+
+impl GroupPort {
+    /// The port of a section, which [`Passive::follow_groups`] opens.
+    fn new(section: &MulticastSection) -> Self {
+        Self {
+            interface: section.interface.clone(),
+            groups: section.groups.clone(),
+            lan: None,
+            unsent: 0,
+            unheard_before: 0,
+            is_told: false,
+        }
+    }
+
+    fn is_of(&self, section: &MulticastSection) -> bool {
+        self.interface == section.interface && self.groups == section.groups
+    }
+
+    /// Multicasts a packet on the LAN.
+    fn send(&mut self, packet: &[u8]) {
+        let sent = self.lan.as_ref().map(|lan| lan.send(packet));
+        self.unsent += u64::from(!matches!(sent, Some(Ok(()))));
+    }
+
+    /// Opens the LAN if it is missing, or again if its interface has been replaced.
+    fn follow(&mut self, poller: &Poller) {
+        if self.lan.as_ref().is_some_and(Lan::is_alive) {
+            return;
+        }
+        let name = &self.interface;
+        if let Some(lan) = self.lan.take() {
+            self.unheard_before += lan.dropped();
+            warn!("lost the interface {name}: no group crosses there until it is back");
+        }
+        let opened = Lan::open(name, &self.groups)
+            .and_then(|lan| poller.add(&lan, GROUPS, Interest::Readable).map(|()| lan));
+        match opened {
+            Ok(lan) => {
+                info!("hears groups on {name}");
+                self.lan = Some(lan);
+                self.is_told = false;
+            }
+            Err(error) if !self.is_told => {
+                warn!("no group crosses at {name}: {error}; the gateway tries again each second");
+                self.is_told = true;
+            }
+            Err(error) => debug!(%error, "cannot open the LAN yet"),
+        }
+    }
+
+    /// Discards the packets that wait, in `rounds` rounds at most; returns their number.
+    pub(crate) fn discard(&mut self, rounds: usize) -> u64 {
+        let Some(lan) = &mut self.lan else { return 0 };
+        let mut count = 0;
+        for _ in 0..rounds {
+            if !lan.drain(CAPTURES_MAX, |_| count += 1).is_ok_and(|drained| drained.more) {
+                break;
+            }
+        }
+        count
+    }
+
+    /// Whether the interface can be used.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lan.is_some()
+    }
+
+    /// Number of packets that the kernel did not send.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.unsent
+    }
+
+    /// Number of packets that were not read in time.
+    pub(crate) fn unheard(&self) -> u64 {
+        self.unheard_before + self.lan.as_ref().map_or(0, Lan::dropped)
+    }
+}
+
+/// The ports of all sections, in their order. Those of `present` that fit stay open.
+pub(crate) fn ports(mut present: Vec<GroupPort>, config: &GatewayConfig) -> Vec<GroupPort> {
+    let port = |section: &MulticastSection| {
+        let at = present.iter().position(|port| port.is_of(section));
+        at.map_or_else(|| GroupPort::new(section), |at| present.swap_remove(at))
+    };
+    config.multicast.iter().map(port).collect()
+}
+
+/// Adds the open ports to a new set of what wakes the loop.
+pub(crate) fn watch(ports: &[GroupPort], poller: &Poller) {
+    for lan in ports.iter().filter_map(|port| port.lan.as_ref()) {
+        if let Err(error) = poller.add(lan, GROUPS, Interest::Readable) {
+            warn!("groups are heard late: {error}");
+        }
+    }
+}
+
+/// Whether a packet of a tunnel goes to an IP group.
+pub(crate) fn is_to_group(packet: &[u8]) -> bool {
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => packet.get(16).is_some_and(|first| (224..240).contains(first)),
+        Some(6) => packet.get(24) == Some(&0xff),
+        _ => false,
+    }
+}
+
+/// Multicasts a packet of a far site on the LAN of its group, if it has one.
+pub(crate) fn hand_out(ports: &mut [GroupPort], gateway: &mut Gateway, packet: &[u8]) {
+    if let Some(section) = gateway.admit_to_group(clock_us(), packet)
+        && let Some(port) = ports.get_mut(section)
+    {
+        port.send(packet);
+    }
+}
+
+impl Engine {
+    /// Reads packets of groups that other hosts of this site have sent, and sends them to the far sites that
+    /// want them. Returns whether more may wait.
+    pub(crate) fn drain_groups(&mut self, outlets: &mut Outlets) -> bool {
+        let (mut more, mut heard) = (false, false);
+        for section in 0..outlets.groups.len() {
+            let Some(lan) = &mut outlets.groups[section].lan else { continue };
+            match self.drain_group(section, lan) {
+                Ok((here, count)) => {
+                    more |= here;
+                    heard |= count > 0;
+                }
+                // The interface is checked regularly.
+                Err(error) => debug!(%error, "cannot read groups"),
+            }
+            self.gateway.flush_tunnels(self.now_us, &mut self.out);
+            if self.out.is_nearly_full() {
+                self.flush(outlets);
+            }
+        }
+        if heard {
+            self.flush(outlets);
+        }
+        more
+    }
+
+    fn drain_group(&mut self, section: usize, lan: &mut Lan) -> io::Result<(bool, usize)> {
+        let now_us = self.now_us;
+        let (gateway, out, scratch, counts) = self.for_groups();
+        let drained = lan.drain(CAPTURES_MAX, |captured| {
+            if captured.is_of_vlan() {
+                return;
+            }
+            let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| {
+                gateway.handle_group_packet(now_us, section, packet, out);
+            });
+            counts.uncut_outgoing += u64::from(cut.is_err());
+        })?;
+        Ok((drained.more, drained.packets))
+    }
+}
+
+impl Passive {
+    /// Step 3 of the loop, for groups: sends what other hosts of this site have multicast.
+    pub(crate) fn drain_groups(&mut self) {
+        // Another process sends while this one is silent.
+        if !self.ports.outlets.groups.is_empty() && !self.ports.outlets.is_silent {
+            self.fills_tunnel |= self.engine.drain_groups(&mut self.ports.outlets);
+        }
+    }
+
+    /// Follows the interfaces of groups, which come and go.
+    pub(crate) fn follow_groups(&mut self) {
+        let now_us = self.engine.now_us;
+        if now_us < self.next_group_check_us || self.ports.outlets.is_silent {
+            return;
+        }
+        self.next_group_check_us = now_us + CHECK_US;
+        for port in &mut self.ports.outlets.groups {
+            port.follow(&self.poller);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_to_groups_are_told_from_others() {
+        let v4 = |first: u8| is_to_group(&[&[0x45][..], &[0; 15], &[first, 1, 1, 1]].concat());
+        assert_eq!([223, 224, 239, 240].map(v4), [false, true, true, false]);
+        let v6 = |first: u8| is_to_group(&[&[0x60][..], &[0; 23], &[first], &[1; 15]].concat());
+        assert_eq!([0xfe, 0xff].map(v6), [false, true]);
+        assert!(!is_to_group(&[]) && !is_to_group(&[0x45; 16]) && !is_to_group(&[0x60; 24]));
+    }
+}

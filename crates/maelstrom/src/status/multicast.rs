@@ -1,0 +1,81 @@
+//! IP groups that cross tunnels, in the status.
+
+use ipnet::IpNet;
+use maelstrom_core::{MulticastConfig, MulticastCounts};
+use serde::{Deserialize, Serialize};
+
+use super::{Counts, counts};
+use crate::groups::GroupPort;
+
+/// A section `[[multicast]]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MulticastStatus {
+    /// Interface toward the hosts of this site.
+    pub interface: String,
+    /// Whether it can be used.
+    pub open: bool,
+    /// The groups.
+    pub groups: Vec<IpNet>,
+    /// Packets of hosts of this site that went to a far site at least.
+    pub forwarded: u64,
+    /// Their bytes.
+    pub forwarded_bytes: u64,
+    /// The same packets, counted once for each site.
+    pub sent: u64,
+    /// Packets of far sites for this LAN.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Of these packets, those that the kernel did not send.
+    pub unsent: u64,
+    /// Packets of hosts of this site that the gateway was too late to read.
+    pub unheard: u64,
+    /// Packets that did not cross, by reason.
+    pub dropped: Counts,
+}
+
+/// The groups that the site of a peer wants.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WantedStatus {
+    /// The peer, as in the log.
+    pub peer: String,
+    /// The groups, at most [`WantedStatus::SHOWN_MAX`] of them.
+    pub groups: Vec<IpNet>,
+    /// Their number.
+    pub count: u64,
+    /// Groups that it asked for and that found no room.
+    pub refused: u64,
+}
+
+impl MulticastStatus {
+    pub(crate) fn of(
+        (config, seen): (&MulticastConfig, MulticastCounts),
+        interface: &str,
+        port: Option<&GroupPort>,
+    ) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            open: port.is_some_and(GroupPort::is_open),
+            groups: config.groups.clone(),
+            forwarded: seen.forwarded,
+            forwarded_bytes: seen.forwarded_bytes,
+            sent: seen.sent,
+            received: seen.received,
+            received_bytes: seen.received_bytes,
+            unsent: port.map_or(0, GroupPort::unsent),
+            unheard: port.map_or(0, GroupPort::unheard),
+            dropped: counts(seen.dropped.iter()),
+        }
+    }
+}
+
+impl WantedStatus {
+    /// Maximum number of groups that a status names.
+    pub const SHOWN_MAX: usize = 100;
+
+    pub(crate) fn of(peer: String, (mut groups, refused): (Vec<IpNet>, u64)) -> Self {
+        let count = groups.len() as u64;
+        groups.truncate(Self::SHOWN_MAX);
+        Self { peer, groups, count, refused }
+    }
+}
