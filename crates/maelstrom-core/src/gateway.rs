@@ -143,9 +143,7 @@ impl Gateway {
         );
         self.racks = racks::of(&config.peers);
         self.classes.reconfigure(&config.classes);
-        if self.multicast.reconfigure(&config.multicast) {
-            self.peers.iter_mut().for_each(|peer| peer.groups.on_change());
-        }
+        self.multicast.reconfigure(&config.multicast);
         self.config = config;
         for (config, peer) in self.config.peers.iter_mut().zip(&self.peers) {
             config.address = peer.config.address;

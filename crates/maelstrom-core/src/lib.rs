@@ -95,7 +95,7 @@ pub use handover::PeerHandover;
 pub use ingress::{IngressCounts, RequestCounts};
 pub use key::{PeerKey, Secret, TOKEN_LEN, Token};
 pub use keys::KeyState;
-pub use multicast::{MulticastConfig, MulticastCounts, SECTIONS_MAX, is_of_link};
+pub use multicast::{MulticastConfig, MulticastCounts, SECTIONS_MAX, Wanted, is_of_link, reports};
 pub use outbox::Outbox;
 pub use paths::{Load, PATHS_MAX, PathConfig, PathLoss, PathSet, PathStatus, PathUse, Traffic};
 pub use peer_status::PeerStatus;

@@ -1,12 +1,12 @@
 //! The IP groups that cross tunnels: heard on a LAN of this site, and multicast there.
 //!
 //! The packets pass by packet sockets on the LAN ([`Lan`]), beside the kernel's routing and its firewall. A
-//! LAN that is missing is tried again each second, and the gateway works on without it.
+//! LAN that is missing is tried again four times a second, and the gateway works on without it.
 
 use std::io;
 
 use ipnet::IpNet;
-use maelstrom_core::Gateway;
+use maelstrom_core::{Gateway, Wanted};
 use netio::lan::Lan;
 use netio::poll::{Interest, Poller};
 use netio::segment;
@@ -18,7 +18,7 @@ use crate::passive::{GROUPS, Passive, clock_us};
 use crate::ports::Outlets;
 
 /// Interval between checks whether the interfaces are the same.
-const CHECK_US: u64 = 1_000_000;
+const CHECK_US: u64 = 250_000;
 /// Maximum number of packets and super-packets that are read from a LAN in one round.
 const CAPTURES_MAX: usize = 64;
 
@@ -26,6 +26,8 @@ const CAPTURES_MAX: usize = 64;
 pub(crate) struct GroupPort {
     interface: String,
     groups: Vec<IpNet>,
+    /// Whether members on the LAN decide what this site wants.
+    hears_members: bool,
     /// `None` while the interface is missing.
     lan: Option<Lan>,
     /// Packets that the kernel did not send.
@@ -42,6 +44,7 @@ impl GroupPort {
         Self {
             interface: section.interface.clone(),
             groups: section.groups.clone(),
+            hears_members: section.wanted == Wanted::Members,
             lan: None,
             unsent: 0,
             unheard_before: 0,
@@ -50,7 +53,9 @@ impl GroupPort {
     }
 
     fn is_of(&self, section: &MulticastSection) -> bool {
-        self.interface == section.interface && self.groups == section.groups
+        let hears_members = section.wanted == Wanted::Members;
+        let own = (&self.interface, &self.groups, self.hears_members);
+        own == (&section.interface, &section.groups, hears_members)
     }
 
     /// Multicasts a packet on the LAN.
@@ -69,7 +74,7 @@ impl GroupPort {
             self.unheard_before += lan.dropped();
             warn!("lost the interface {name}: no group crosses there until it is back");
         }
-        let opened = Lan::open(name, &self.groups)
+        let opened = Lan::open(name, &self.groups, self.hears_members)
             .and_then(|lan| poller.add(&lan, GROUPS, Interest::Readable).map(|()| lan));
         match opened {
             Ok(lan) => {
@@ -78,7 +83,7 @@ impl GroupPort {
                 self.is_told = false;
             }
             Err(error) if !self.is_told => {
-                warn!("no group crosses at {name}: {error}; the gateway tries again each second");
+                warn!("no group crosses at {name}: {error}; the gateway tries again and again");
                 self.is_told = true;
             }
             Err(error) => debug!(%error, "cannot open the LAN yet"),
@@ -171,8 +176,18 @@ impl Engine {
         }
         if heard {
             self.flush(outlets);
+            self.speak_to_members(outlets);
         }
         more
+    }
+
+    /// Sends what is due to the hosts of each LAN: questions about members, and advertisements for switches.
+    fn speak_to_members(&mut self, outlets: &mut Outlets) {
+        for (section, port) in outlets.groups.iter_mut().enumerate().filter(|(_, port)| port.is_open()) {
+            while let Some(packet) = self.gateway.poll_group_message(self.now_us, section) {
+                port.send(&packet);
+            }
+        }
     }
 
     fn drain_group(&mut self, section: usize, lan: &mut Lan) -> io::Result<(bool, usize)> {
@@ -207,9 +222,14 @@ impl Passive {
             return;
         }
         self.next_group_check_us = now_us + CHECK_US;
-        for port in &mut self.ports.outlets.groups {
+        for (section, port) in self.ports.outlets.groups.iter_mut().enumerate() {
             port.follow(&self.poller);
+            if let Some(lan) = port.lan.as_ref().filter(|_| port.hears_members) {
+                let (v4, v6) = lan.addresses();
+                self.engine.gateway.set_lan_addresses(section, v4, v6);
+            }
         }
+        self.engine.speak_to_members(&mut self.ports.outlets);
     }
 }
 

@@ -107,7 +107,10 @@ impl Passive {
     fn multicast(&self) -> Vec<MulticastStatus> {
         let ports = &self.ports.outlets.groups;
         let sections = self.engine.gateway.multicast().zip(&self.config.multicast).enumerate();
-        sections.map(|(at, (seen, file))| MulticastStatus::of(seen, &file.interface, ports.get(at))).collect()
+        let of = |at| self.engine.gateway.group_members(at);
+        sections
+            .map(|(at, (seen, file))| MulticastStatus::of(seen, of(at), &file.interface, ports.get(at)))
+            .collect()
     }
 
     /// Groups that the sites of peers in tunnel mode want, if groups cross at all.

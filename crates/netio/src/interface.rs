@@ -1,7 +1,8 @@
 //! Reads and changes a network interface by name, in the network namespace of the calling thread.
 
+use std::fs;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 // linux/if_arp.h: plain IP, as spoken by mobile modems
@@ -206,6 +207,28 @@ impl Interface {
         Ok(std::array::from_fn(|at| bytes[at] as u8))
     }
 
+    /// Returns the interface's first IPv4 address, if it has any.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn ipv4_address(&self) -> io::Result<Option<Ipv4Addr>> {
+        let answer = match self.request(libc::SIOCGIFADDR, |_| {}) {
+            Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => return Ok(None),
+            answer => answer?,
+        };
+        // SAFETY: SIOCGIFADDR has filled this member.
+        let bytes = unsafe { answer.ifr_ifru.ifru_addr.sa_data };
+        let [a, b, c, d] = [2, 3, 4, 5].map(|at| bytes[at] as u8);
+        Ok(Some(Ipv4Addr::new(a, b, c, d)))
+    }
+
+    /// Returns the link-local IPv6 address of the interface in the calling thread's network namespace, if it
+    /// has one that can be used.
+    pub fn ipv6_link_local(&self) -> Option<Ipv6Addr> {
+        let text = fs::read_to_string("/proc/thread-self/net/if_inet6").ok()?;
+        text.lines().find_map(|line| link_local(line, self.index))
+    }
+
     /// Returns what precedes the IP header on this interface.
     ///
     /// # Errors
@@ -235,6 +258,18 @@ impl Interface {
         check(unsafe { libc::ioctl(self.socket.as_raw_fd(), code as _, &raw mut request) })?;
         Ok(request)
     }
+}
+
+/// Returns the address in a line of `if_inet6` (address, index, prefix, scope, flags, name; in hexadecimal),
+/// if it is a link-local one of this interface that is no duplicate and not being checked for duplicates.
+fn link_local(line: &str, index: u32) -> Option<Ipv6Addr> {
+    /// `IFA_F_DADFAILED` and `IFA_F_TENTATIVE` (linux/if_addr.h).
+    const UNUSABLE: u32 = 0x08 | 0x40;
+    let mut fields = line.split_whitespace();
+    let address = Ipv6Addr::from(u128::from_str_radix(fields.next()?, 16).ok()?);
+    let mut number = || u32::from_str_radix(fields.next()?, 16).ok();
+    let (of, _prefix, _scope, flags) = (number()?, number()?, number()?, number()?);
+    (of == index && flags & UNUSABLE == 0 && address.is_unicast_link_local()).then_some(address)
 }
 
 /// Returns an empty request for the interface of that name.
@@ -282,7 +317,21 @@ mod tests {
     }
 
     #[test]
+    fn link_local_addresses_are_found_by_their_interface() {
+        let line =
+            |address: &str, index: &str, flags: &str| format!("{address} {index} 40 20 {flags}     lan0");
+        let (local, global) = ("fe80000000000000000000000000000a", "20010db8000000000000000000000001");
+        assert_eq!(link_local(&line(local, "1f", "80"), 31), Some("fe80::a".parse().unwrap()));
+        for line in
+            [line(local, "1e", "80"), line(local, "1f", "c0"), line(global, "1f", "80"), "fe80".into()]
+        {
+            assert_eq!(link_local(&line, 31), None, "{line}");
+        }
+    }
+
+    #[test]
     fn the_loopback_interface_is_described() {
+        assert_eq!(Interface::open("lo").unwrap().ipv4_address().unwrap(), Some(Ipv4Addr::LOCALHOST));
         let loopback = Interface::open("lo").unwrap();
         assert_ne!(loopback.index(), 0);
         assert!(loopback.is_alive());

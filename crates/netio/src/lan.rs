@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use ipnet::IpNet;
@@ -20,6 +21,17 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// Length of an Ethernet address.
 const ADDRESS: usize = 6;
 
+/// Groups of the link to which hosts and routers send what they say about members (RFC 2236 §9, RFC 3376 §4,
+/// RFC 3810 §5), besides the groups themselves.
+const MEMBERS: [IpAddr; 6] = [
+    IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1)),
+    IpAddr::V4(Ipv4Addr::new(224, 0, 0, 2)),
+    IpAddr::V4(Ipv4Addr::new(224, 0, 0, 22)),
+    IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2)),
+    IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16)),
+];
+
 /// The groups of an interface.
 ///
 /// Its descriptor becomes readable when packets wait.
@@ -31,21 +43,23 @@ pub struct Lan {
 
 impl Lan {
     /// Opens the interface, in the network namespace of the calling thread, for packets of other hosts to
-    /// these networks. It takes the packets of all groups until this is dropped.
+    /// these networks, and if `hears_members` to what they say about members of groups. It takes the packets
+    /// of all groups until this is dropped.
     ///
     /// # Errors
     /// `PermissionDenied` without `CAP_NET_RAW`, `Unsupported` for an interface without Ethernet addresses,
     /// otherwise the kernel's error with the failed step.
-    pub fn open(interface: &str, groups: &[IpNet]) -> io::Result<Self> {
+    pub fn open(interface: &str, groups: &[IpNet], hears_members: bool) -> io::Result<Self> {
         let found = Interface::open(interface)
             .map_err(|error| step(&format!("find interface {interface}"), &error))?;
         if found.link_kind()? != LinkKind::Ethernet {
             let text = format!("expected an interface with Ethernet addresses, saw {interface} without them");
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
+        let members = MEMBERS.into_iter().filter(|_| hears_members).map(IpNet::from);
         let tap = Tap::open(&TapConfig {
             interface: interface.to_owned(),
-            incoming_to: groups.to_vec(),
+            incoming_to: groups.iter().copied().chain(members).collect(),
             all_groups: true,
             kind: TapKind::Packet,
             buffer_bytes: BUFFER_BYTES,
@@ -94,6 +108,12 @@ impl Lan {
         let (bytes, to) = (packet.as_ptr().cast(), (&raw const address).cast());
         // SAFETY: packet and address live through the call, and their lengths are given.
         check_len(unsafe { libc::sendto(fd, bytes, packet.len(), flags, to, len) }).map(drop)
+    }
+
+    /// Returns the addresses of this host on the interface: the first of IPv4, and the link-local one of
+    /// IPv6. It queries the kernel, in the network namespace of the calling thread.
+    pub fn addresses(&self) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
+        (self.interface.ipv4_address().ok().flatten(), self.interface.ipv6_link_local())
     }
 
     /// Whether the interface is still the one that was opened.
@@ -146,7 +166,7 @@ mod tests {
         assert_eq!(link_address(&v4([239, 129, 2, 3])), Some((0x0800, [1, 0, 0x5e, 1, 2, 3])));
         assert_eq!(link_address(&v4([10, 129, 2, 3])), None);
         assert_eq!(link_address(&v4([239, 1, 2, 3])[..19]), None);
-        let group: std::net::Ipv6Addr = "ff3e::8000:7".parse().unwrap();
+        let group: Ipv6Addr = "ff3e::8000:7".parse().unwrap();
         let v6 = [&[0x60][..], &[0; 23], &group.octets()].concat();
         assert_eq!(link_address(&v6), Some((0x86dd, [0x33, 0x33, 0x80, 0, 0, 7])));
         assert_eq!(link_address(&[]), None);

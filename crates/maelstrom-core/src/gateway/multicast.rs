@@ -1,5 +1,7 @@
 //! Packets of IP groups, from this site to far ones and from there.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use super::Gateway;
 use crate::counters::{Unforwarded, Unprotected};
 use crate::multicast::{MulticastConfig, MulticastCounts};
@@ -24,6 +26,9 @@ impl Gateway {
         out: &mut Outbox,
     ) -> Result<(), Unforwarded> {
         let packet = Packet::new_whole(bytes).map_err(|_| Unforwarded::Malformed)?;
+        if self.multicast.learn(now_us, section, &packet) {
+            return Ok(());
+        }
         let (group, fields) = (packet.destination(), packet.mutable_fields());
         if self.multicast.section_of(group) != Some(section) {
             return Err(Unforwarded::NoGroup);
@@ -90,9 +95,30 @@ impl Gateway {
 
     /// Tells far sites which groups this one wants, where that is due.
     pub(super) fn announce_groups(&mut self, now_us: u64, out: &mut Outbox) {
+        if self.multicast.update(now_us) {
+            self.peers.iter_mut().for_each(|peer| peer.groups.on_change());
+        }
         for peer in self.peers.iter_mut().filter(|peer| peer.config.is_tunnel) {
             peer.announce_groups(now_us, self.multicast.wants(), out);
         }
+    }
+
+    /// Takes the addresses of this gateway on the LAN of a section, from which it asks who is in which group.
+    pub fn set_lan_addresses(&mut self, section: usize, v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr>) {
+        self.multicast.set_own(section, true, v4.map(IpAddr::from));
+        self.multicast.set_own(section, false, v6.map(IpAddr::from));
+    }
+
+    /// Returns a packet that is due on the LAN of a section, if there is one: a question about members, or an
+    /// advertisement for switches.
+    pub fn poll_group_message(&mut self, now_us: u64, section: usize) -> Option<Vec<u8>> {
+        self.multicast.poll_message(now_us, section)
+    }
+
+    /// The groups with members on the LAN of a section, and the number of reports for which there was no
+    /// room.
+    pub fn group_members(&self, section: usize) -> (Vec<IpAddr>, u64) {
+        self.multicast.members(section)
     }
 
     /// The sections of groups, in the order of the configuration.

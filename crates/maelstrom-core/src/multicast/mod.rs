@@ -9,6 +9,9 @@
 //! its source is in the networks of a peer. It crosses one tunnel, loses a hop of its time to live there, and
 //! the far gateway does not hear what it has sent itself.
 
+mod ask;
+mod members;
+pub mod reports;
 mod wants;
 
 use std::net::IpAddr;
@@ -17,21 +20,41 @@ use ipnet::IpNet;
 
 use crate::caps::BitRate;
 use crate::counters::{Unforwarded, UnforwardedCounts};
-use crate::packet::PACKET_BYTES_MAX;
+use crate::packet::{PACKET_BYTES_MAX, Packet};
 use crate::prefixes::PrefixTable;
 use crate::wire::Want;
+use members::Members;
 pub(crate) use wants::FarWants;
 
 /// Maximum number of sections of groups.
 pub const SECTIONS_MAX: usize = 8;
+
+/// Interval between looks at what this site wants.
+const LOOK_US: u64 = 100_000;
+/// Time for which far sites are told that a group is not wanted any more.
+const ENDED_US: u64 = 12_000_000;
+/// Maximum number of entries of an announcement.
+const WANTS_MAX: usize = 4_096;
 
 /// Groups that cross the tunnels: a section of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MulticastConfig {
     /// Networks of multicast addresses, disjoint from those of other sections.
     pub groups: Vec<IpNet>,
+    /// Which of them this site wants from others.
+    pub wanted: Wanted,
     /// Highest bit rate of their packets to the far sites, each counted once, and of those from them.
     pub bps_max: u64,
+}
+
+/// Groups of a section that a site wants from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those with members on the LAN.
+    #[default]
+    Members,
+    /// All of them.
+    All,
 }
 
 /// Counts of the packets of a section.
@@ -47,6 +70,8 @@ pub struct MulticastCounts {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
+    /// Reports and questions about members that were read on the LAN.
+    pub reports: u64,
     /// Packets that did not cross, by reason.
     pub dropped: UnforwardedCounts,
 }
@@ -57,6 +82,7 @@ struct Section {
     outward: BitRate,
     inward: BitRate,
     counts: MulticastCounts,
+    members: Members,
 }
 
 /// The sections of a gateway.
@@ -66,6 +92,10 @@ pub(crate) struct Multicast {
     table: PrefixTable<usize>,
     /// The groups that this site wants from the others.
     wants: Vec<Want>,
+    /// Time until which the far sites are told what is not wanted any more.
+    ended_until_us: u64,
+    /// Time of the next look at members.
+    next_look_us: u64,
     /// A packet on its way into the tunnels.
     pub(crate) copy: Vec<u8>,
 }
@@ -73,13 +103,13 @@ pub(crate) struct Multicast {
 impl Section {
     fn new(config: MulticastConfig) -> Self {
         let [outward, inward] = [BitRate::new(config.bps_max), BitRate::new(config.bps_max)];
-        Self { config, outward, inward, counts: MulticastCounts::default() }
+        Self { config, outward, inward, counts: MulticastCounts::default(), members: Members::default() }
     }
 }
 
 impl Multicast {
-    /// Takes other sections. Those that stay keep their counts. Returns whether this site wants other groups.
-    pub(crate) fn reconfigure(&mut self, configs: &[MulticastConfig]) -> bool {
+    /// Takes other sections. Those that stay keep their counts and members.
+    pub(crate) fn reconfigure(&mut self, configs: &[MulticastConfig]) {
         let mut old = std::mem::take(&mut self.sections);
         for config in configs {
             let at = old.iter().position(|section| section.config == *config);
@@ -89,11 +119,68 @@ impl Multicast {
         self.table = table(configs);
         // One allocation, before packets flow.
         self.copy.reserve(if configs.is_empty() { 0 } else { PACKET_BYTES_MAX });
-        let all = configs.iter().flat_map(|config| &config.groups);
-        let wants: Vec<_> = all.map(|&groups| Want { groups, ends: false }).collect();
-        let is_other = wants != self.wants;
-        self.wants = wants;
-        is_other
+        self.next_look_us = 0;
+    }
+
+    /// Brings the groups that this site wants up to date; returns whether it has changed.
+    pub(crate) fn update(&mut self, now_us: u64) -> bool {
+        if now_us < self.next_look_us {
+            return false;
+        }
+        self.next_look_us = now_us + LOOK_US;
+        let mut wanted = Vec::new();
+        for section in &mut self.sections {
+            section.members.update(now_us);
+            match section.config.wanted {
+                Wanted::All => wanted.extend_from_slice(&section.config.groups),
+                Wanted::Members => wanted.extend(section.members.iter().map(IpNet::from)),
+            }
+        }
+        // Hosts may join thousands of groups.
+        wanted.sort_unstable();
+        if now_us >= self.ended_until_us {
+            self.wants.retain(|want| !want.ends);
+        }
+        let present = self.wants.iter().filter(|want| !want.ends).map(|want| want.groups);
+        if present.eq(wanted.iter().copied()) {
+            return false;
+        }
+        // Those that ended before are said again with this.
+        let is_over = |want: &Want| wanted.binary_search(&want.groups).is_err();
+        let ended: Vec<_> = self.wants.iter().filter(|want| is_over(want)).map(|want| want.groups).collect();
+        let all = wanted.iter().map(|&groups| Want { groups, ends: false });
+        self.wants = all.chain(ended.into_iter().map(|groups| Want { groups, ends: true })).collect();
+        self.wants.truncate(WANTS_MAX);
+        self.ended_until_us = now_us + ENDED_US;
+        true
+    }
+
+    /// Takes what a packet says about members of groups on the LAN of a section; returns whether nothing else
+    /// is left to do with it.
+    pub(crate) fn learn(&mut self, now_us: u64, section: usize, packet: &Packet<'_>) -> bool {
+        let Self { sections, table, .. } = self;
+        let Some(Section { config, members, counts, .. }) = sections.get_mut(section) else { return false };
+        if config.wanted != Wanted::Members {
+            return false;
+        }
+        let is_ours = |group: IpAddr| !is_of_link(group) && table.find(group) == Some(section);
+        let is_read = reports::read(packet, &mut |said| members.take(now_us, said, is_ours));
+        counts.reports += u64::from(is_read);
+        // Nothing else to a group of the link crosses.
+        is_read || is_of_link(packet.destination())
+    }
+
+    /// Takes an address of this gateway on the LAN of a section, of one version of IP.
+    pub(crate) fn set_own(&mut self, section: usize, is_v4: bool, own: Option<IpAddr>) {
+        if let Some(section) = self.sections.get_mut(section) {
+            section.members.set_own(is_v4, own);
+        }
+    }
+
+    /// Returns a packet that is due on the LAN of a section.
+    pub(crate) fn poll_message(&mut self, now_us: u64, section: usize) -> Option<Vec<u8>> {
+        let section = self.sections.get_mut(section)?;
+        (section.config.wanted == Wanted::Members).then(|| section.members.poll_message(now_us))?
     }
 
     /// The groups that this site wants from the others.
@@ -147,6 +234,14 @@ impl Multicast {
     /// The sections, with what crossed.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&MulticastConfig, MulticastCounts)> {
         self.sections.iter().map(|section| (&section.config, section.counts))
+    }
+
+    /// The groups with members on the LAN of a section, and the number of reports for which there was no
+    /// room.
+    pub(crate) fn members(&self, section: usize) -> (Vec<IpAddr>, u64) {
+        self.sections
+            .get(section)
+            .map_or((Vec::new(), 0), |section| (section.members.iter().collect(), section.members.refused()))
     }
 }
 

@@ -13,12 +13,17 @@ use maelstrom_core::wire::{
     VERSION, Want,
 };
 use maelstrom_core::{
-    Class, Config, Match, MulticastConfig, PathUse, PeerKey, Protect, Requests, Schedule, Seq,
+    Class, Config, Match, MulticastConfig, PathUse, PeerKey, Protect, Requests, Schedule, Seq, Wanted,
 };
 
 #[test]
 fn wire_readers_take_all_that_fuzzing_found() {
     replay("maelstrom_wire", 10, 1_500, crate::fuzz::wire);
+}
+
+#[test]
+fn readers_of_reports_take_all_that_fuzzing_found() {
+    replay("maelstrom_reports", 6, 3_000, crate::fuzz::reports);
 }
 
 #[test]
@@ -85,7 +90,7 @@ fn datagrams(schedule: &Schedule, by_tunnel: bool) -> Vec<Vec<u8>> {
     let configs = [A, B].map(|at| {
         let (schedule, classes) = (schedule.clone(), classes.clone());
         let groups = ["239.1.0.0/16", "ff3e::8000:0/112"].map(|groups| groups.parse().unwrap());
-        let section = MulticastConfig { groups: groups.to_vec(), bps_max: 1_000_000 };
+        let section = MulticastConfig { groups: groups.to_vec(), wanted: Wanted::All, bps_max: 1_000_000 };
         let multicast = if by_tunnel { vec![section] } else { Vec::new() };
         Config { schedule, requests: Requests::All, classes, multicast, ..side(at) }
     });

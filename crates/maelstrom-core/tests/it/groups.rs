@@ -5,13 +5,13 @@ use std::net::Ipv4Addr;
 use maelstrom_core::counters::Unforwarded;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::wire::BodyKind;
-use maelstrom_core::{Config, MulticastConfig, MulticastCounts, Schedule};
+use maelstrom_core::{Config, MulticastConfig, MulticastCounts, Schedule, Wanted};
 
 use crate::fuzz::Liar;
 use crate::many::net::{Mode, Net, config};
 
 fn section(groups: &str, bps_max: u64) -> MulticastConfig {
-    MulticastConfig { groups: vec![groups.parse().unwrap()], bps_max }
+    MulticastConfig { groups: vec![groups.parse().unwrap()], wanted: Wanted::All, bps_max }
 }
 
 /// Sites that all have tunnels to each other; of these, the first `hearing` have a section of groups.
@@ -157,4 +157,51 @@ fn a_peer_that_lies_brings_no_packets_to_groups_that_the_file_does_not_name() {
     }
     let counts = *liar.gateway().peers().next().unwrap().ingress;
     assert_eq!((counts.source_packets, counts.foreign_packets), (3, 3));
+}
+
+/// A report of a host of site 1 that it joins a group, or has left it (RFC 3376 §4.2).
+fn report(kind: u8, group: [u8; 4]) -> Vec<u8> {
+    let mut message = [&[0x22, 0, 0, 0, 0, 0, 0, 1, kind, 0, 0, 0][..], &group].concat();
+    let sum = testkit::packet::internet_checksum(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut packet =
+        testkit::packet::udp4([10, 100, 1, 9].into(), [224, 0, 0, 22].into(), 0, 1, &message[8..]);
+    packet[20..].copy_from_slice(&message);
+    packet[9] = 2;
+    with_ttl(&mut packet, 1);
+    packet
+}
+
+#[test]
+fn a_site_gets_the_groups_that_its_hosts_are_in_and_no_others() {
+    let mut configs = sites(2, 2);
+    configs[1].multicast[0].wanted = Wanted::Members;
+    let mut net = Net::up(configs);
+    let other = [239, 1, 2, 4];
+    let wanted = |net: &Net| net.gateways[0].groups_wanted_by(0).0;
+    // Reports of groups that may not cross tell nothing.
+    net.hear(1, 0, &report(4, [239, 2, 0, 1]));
+    net.advance(1_000_000);
+    assert!(wanted(&net).is_empty());
+    net.hear(1, 0, &report(4, GROUP));
+    net.advance(200_000);
+    assert_eq!(wanted(&net), ["239.1.2.3/32".parse().unwrap()]);
+    net.hear(0, 0, &packet(HOST, GROUP, 8, 1));
+    net.hear(0, 0, &packet(HOST, other, 8, 2));
+    net.advance(100_000);
+    assert_eq!((net.got[1].len(), counts(&net, 0).dropped.count(Unforwarded::Unwanted)), (1, 1));
+    // Announcements that are lost are said again, also those of an end.
+    net.lose = Box::new(|| true);
+    net.hear(1, 0, &report(4, other));
+    net.hear(1, 0, &report(3, GROUP));
+    net.advance(250_000);
+    net.lose = Box::new(|| false);
+    net.advance(3_500_000);
+    assert_eq!(wanted(&net), ["239.1.2.4/32".parse().unwrap()]);
+    let (members, refused) = net.gateways[1].group_members(0);
+    assert_eq!((members, refused), (vec![other.into()], 0));
+    assert_eq!(counts(&net, 1).reports, 4);
+    // Nobody answers any more.
+    net.advance(300_000_000);
+    assert!(wanted(&net).is_empty());
 }

@@ -1,9 +1,9 @@
 //! The sections `[[multicast]]`, and their checks against the rest of the file.
 
-use diagnostics::settings::{Fallback, Fault, List, Placed, Setting, Text, interface_name};
+use diagnostics::settings::{Choice, Fallback, Fault, List, Placed, Setting, Text, interface_name};
 use diagnostics::{Diagnostic, Findings, quoted};
 use ipnet::IpNet;
-use maelstrom_core::{MulticastConfig, is_of_link};
+use maelstrom_core::{MulticastConfig, Wanted, is_of_link};
 
 use super::draft::Draft;
 use super::types::Mode;
@@ -36,6 +36,14 @@ diagnostics::settings! {
             default: Fallback::Required,
             example: "groups = [\"239.1.0.0/16\"]",
         }
+        /// Groups that this site wants from others: with `members`, those which hosts at `interface` have
+        /// joined, as their reports say (IGMP, MLD); the gateway asks for these unless another router does.
+        /// With `all`, all groups of the section, whether somebody listens or not.
+        wanted: Wanted {
+            form: Choice(&[("members", Wanted::Members), ("all", Wanted::All)]),
+            default: Fallback::Toml("\"members\""),
+            example: "wanted = \"members\"",
+        }
         /// Highest bit rate of the packets of these groups that go to far sites, each counted once, and of
         /// those that come from there. Packets beyond it are dropped and counted.
         max_rate: u64 {
@@ -56,6 +64,8 @@ pub struct MulticastSection {
     pub interface: String,
     /// The groups.
     pub groups: Vec<IpNet>,
+    /// Which of them this site wants from others.
+    pub wanted: Wanted,
     /// Highest bit rate of each direction.
     pub bps_max: u64,
 }
@@ -63,7 +73,7 @@ pub struct MulticastSection {
 impl MulticastSection {
     /// The core's configuration.
     pub(crate) fn core(&self) -> MulticastConfig {
-        MulticastConfig { groups: self.groups.clone(), bps_max: self.bps_max }
+        MulticastConfig { groups: self.groups.clone(), wanted: self.wanted, bps_max: self.bps_max }
     }
 }
 
@@ -71,7 +81,8 @@ impl MulticastDraft {
     /// The section of a draft without errors.
     pub(super) fn finish(self) -> Option<MulticastSection> {
         let groups = self.groups?.value.into_iter().map(|groups| groups.value).collect();
-        Some(MulticastSection { interface: self.interface?.value, groups, bps_max: self.max_rate?.value })
+        let (interface, wanted) = (self.interface?.value, self.wanted?.value);
+        Some(MulticastSection { interface, groups, wanted, bps_max: self.max_rate?.value })
     }
 }
 

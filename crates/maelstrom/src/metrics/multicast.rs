@@ -7,12 +7,18 @@ use crate::status::{MulticastStatus, Status};
 /// A family of one sample for each section.
 type OfSection = (&'static str, Kind, &'static str, fn(&MulticastStatus) -> u64);
 
-const OF_SECTIONS: [OfSection; 8] = [
+const OF_SECTIONS: [OfSection; 9] = [
     (
         "undrop_gateway_group_open",
         Kind::Gauge,
         "Whether the interface of a section can be used.",
         |section| u64::from(section.open),
+    ),
+    (
+        "undrop_gateway_group_members",
+        Kind::Gauge,
+        "Groups with members on the LAN of a section.",
+        |section| section.member_groups,
     ),
     (
         "undrop_gateway_group_forwarded_packets",
@@ -89,6 +95,7 @@ pub(super) mod tests {
     pub(in crate::metrics) fn section() -> MulticastStatus {
         MulticastStatus {
             interface: "lan0".to_owned(),
+            member_groups: 11,
             open: true,
             groups: vec!["239.1.0.0/16".parse().unwrap()],
             forwarded: 2,
@@ -99,6 +106,7 @@ pub(super) mod tests {
             unsent: 7,
             unheard: 8,
             dropped: [("expiring".to_owned(), 9)].into(),
+            ..MulticastStatus::default()
         }
     }
 
@@ -116,6 +124,7 @@ pub(super) mod tests {
         let labels = "section=\"1\",interface=\"lan0\"";
         let expected = [
             format!("open{{{labels}}} 1"),
+            format!("members{{{labels}}} 11"),
             format!("forwarded_packets_total{{{labels}}} 2"),
             format!("forwarded_bytes_total{{{labels}}} 3"),
             format!("sent_packets_total{{{labels}}} 4"),

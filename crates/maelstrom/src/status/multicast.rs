@@ -1,7 +1,9 @@
 //! IP groups that cross tunnels, in the status.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
-use maelstrom_core::{MulticastConfig, MulticastCounts};
+use maelstrom_core::{MulticastConfig, MulticastCounts, Wanted};
 use serde::{Deserialize, Serialize};
 
 use super::{Counts, counts};
@@ -16,6 +18,21 @@ pub struct MulticastStatus {
     pub open: bool,
     /// The groups.
     pub groups: Vec<IpNet>,
+    /// Groups that this site wants from others: `members` or `all`.
+    #[serde(default)]
+    pub wanted: String,
+    /// Groups with members on this LAN, at most [`WantedStatus::SHOWN_MAX`] of them.
+    #[serde(default)]
+    pub members: Vec<IpAddr>,
+    /// Their number.
+    #[serde(default)]
+    pub member_groups: u64,
+    /// Reports and questions about members that were read on this LAN.
+    #[serde(default)]
+    pub reports: u64,
+    /// Reports of groups for which there was no room.
+    #[serde(default)]
+    pub refused_reports: u64,
     /// Packets of hosts of this site that went to a far site at least.
     pub forwarded: u64,
     /// Their bytes.
@@ -50,10 +67,18 @@ pub struct WantedStatus {
 impl MulticastStatus {
     pub(crate) fn of(
         (config, seen): (&MulticastConfig, MulticastCounts),
+        (mut members, refused_reports): (Vec<IpAddr>, u64),
         interface: &str,
         port: Option<&GroupPort>,
     ) -> Self {
+        let member_groups = members.len() as u64;
+        members.truncate(WantedStatus::SHOWN_MAX);
         Self {
+            wanted: if config.wanted == Wanted::All { "all" } else { "members" }.to_owned(),
+            members,
+            member_groups,
+            reports: seen.reports,
+            refused_reports,
             interface: interface.to_owned(),
             open: port.is_some_and(GroupPort::is_open),
             groups: config.groups.clone(),

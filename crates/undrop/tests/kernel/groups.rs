@@ -27,8 +27,7 @@ const TRIES: usize = 5;
 /// Time to live with which hosts send; the tunnel takes one of it.
 const TTL: u8 = 9;
 
-const FILE: &str =
-    "[[multicast]]\ninterface = \"lan0\"\ngroups = [\"239.1.0.0/16\", \"ff15::/16\", \"239.255.79.0/26\"]\n";
+const FILE: &str = "[[multicast]]\ninterface = \"lan0\"\ngroups = [\"239.1.0.0/16\", \"ff15::/16\", \"239.255.79.0/26\"]\nwanted = \"all\"\n";
 
 /// Two sites of two hosts each, on bridges, whose gateways let groups cross.
 fn sites(loss: f64) -> TwoSites {
@@ -36,18 +35,25 @@ fn sites(loss: f64) -> TwoSites {
 }
 
 fn start(sites: &TwoSites) -> GatewayPair {
+    let pair = start_with(sites, FILE);
+    for side in 0..2 {
+        let knows = || pair.status(side).unwrap().wanted_groups[0].count == 3;
+        wait_until("each gateway knows what the other site wants", knows);
+    }
+    pair
+}
+
+fn start_with(sites: &TwoSites, sections: &str) -> GatewayPair {
     let ends = End::of(sites);
     let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
     for (side, end) in ends.iter().enumerate() {
         in_tunnel_mode(&pair, side);
         let text = fs::read_to_string(pair.config(side)).unwrap();
-        fs::write(pair.config(side), format!("{text}{FILE}")).unwrap();
+        fs::write(pair.config(side), format!("{text}{sections}")).unwrap();
         pair.launch(side, end.namespace).unwrap();
     }
     pair.wait_until_up(Duration::from_secs(30)).unwrap();
     for side in 0..2 {
-        let knows = || pair.status(side).unwrap().wanted_groups[0].count == 3;
-        wait_until("each gateway knows what the other site wants", knows);
         wait_until("the LAN is open", || section(&pair, side).open);
     }
     pair
@@ -212,5 +218,48 @@ fn nodes_at_two_sites_share_a_group_by_multicast() {
     let (sent, got) = (section(&pair, 1), section(&pair, 0));
     assert!(sent.forwarded > 50 && sent.forwarded == sent.sent, "{sent:?}");
     assert!(got.received > 50 && got.received <= sent.sent, "{got:?}");
+    pair.stop().unwrap();
+}
+
+#[test]
+fn hosts_that_join_a_group_get_it_from_the_other_site_until_they_leave() {
+    let name = "hosts_that_join_a_group_get_it_from_the_other_site_until_they_leave";
+    if !privilege::available_or_skip(name) {
+        return;
+    }
+    let sites = sites(0.02);
+    let pair = start_with(&sites, &FILE.replace("\"all\"", "\"members\""));
+    let wanted = || pair.status(0).unwrap().wanted_groups.remove(0).groups;
+    assert!(wanted().is_empty());
+    // Joined by the kernels of hosts, which report it.
+    let (near, far) = (&sites.a.hosts[0], &sites.b.hosts[1]);
+    let groups: [SocketAddr; 2] = ["239.1.7.7:5007", "[ff15::7:7]:5007"].map(|group| group.parse().unwrap());
+    let mut listeners = groups.map(|group| listener(far, group));
+    let names = groups.map(|group| group.ip().into());
+    let is_wanted = || names.iter().all(|name| wanted().contains(name));
+    assert!(wait_for(|| is_wanted().then_some(())).is_some(), "{:?}\n{}", section(&pair, 1), pair.logs());
+    assert_eq!(wanted().len(), 2, "groups of the section alone: {:?}", wanted());
+    let before = section(&pair, 0).forwarded;
+    send(near, "239.1.7.9:5007".parse().unwrap(), TTL, 0..20);
+    let unwanted = || section(&pair, 0).dropped["unwanted"] >= 20;
+    wait_until("packets of a group in which nobody is are heard", unwanted);
+    assert_eq!(section(&pair, 0).forwarded, before);
+    for (listener, group) in listeners.iter_mut().zip(groups) {
+        let all_came = (0..TRIES as u32).any(|round| {
+            let mut got = Got::new();
+            send(near, group, TTL, round * 300..round * 300 + 300);
+            let came = wait_for(|| {
+                take(listener, &mut got);
+                (got.len() == 300).then_some(())
+            });
+            assert!(got.values().all(|came| came.len() == 1), "{got:?}");
+            came.is_some()
+        });
+        assert!(all_came, "{group}: {:?}\n{}", section(&pair, 0), pair.logs());
+    }
+    // The bridge of the sender's site sends groups only to members and routers, and the gateway is one.
+    drop(listeners);
+    let nothing = || wanted().is_empty();
+    assert!(wait_for(|| nothing().then_some(())).is_some(), "{:?} {:?}", wanted(), section(&pair, 1));
     pair.stop().unwrap();
 }

@@ -1,12 +1,13 @@
 //! The fuzz targets, shared with the test that replays their corpora.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each user takes a part of it")]
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use maelstrom_core::controller::Targets;
 use maelstrom_core::exchange::EphemeralKey;
 use maelstrom_core::forecast::{Fit, Forecast, Tail};
 use maelstrom_core::packet::{MutableFields, Packet, restore};
+use maelstrom_core::reports::{self, Said};
 use maelstrom_core::session::{HelloKey, Sealer};
 use maelstrom_core::wire::{
     Announcement, BodyKind, Bundle, Echo, HELLO_HEADER, Half, Hello, KeyPart, LossReport, NAMES_APART_MAX,
@@ -17,6 +18,24 @@ use maelstrom_core::{
     Config, EgressCounts, Gateway, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, Schedule, Secret, Seq,
     Token,
 };
+
+/// Reads a message about groups: IGMP if the first byte is even, else MLD.
+pub fn reports(data: &[u8]) {
+    let Some((first, message)) = data.split_first() else { return };
+    let source: IpAddr =
+        if first % 2 == 0 { [10, 81, 1, 9].into() } else { [0xfe80, 0, 0, 0, 0, 0, 0, 9].into() };
+    let mut count = 0;
+    reports::read_message(source, message, &mut |said| {
+        count += 1;
+        match said {
+            Said::Joins(group) | Said::Leaves(group) => {
+                assert!(group.is_multicast() && group.is_ipv4() == source.is_ipv4());
+            }
+            Said::Asks(router) => assert_eq!(router, source),
+        }
+    });
+    assert!(count <= 1 + message.len() / 8, "a record has eight bytes at least");
+}
 
 /// Runs every reader of network input on the same bytes.
 pub fn wire(data: &[u8]) {
@@ -119,7 +138,7 @@ pub struct Liar {
     now_us: u64,
 }
 
-const LIAR: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 81, 9, 2)), 4700);
+const LIAR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 81, 9, 2)), 4700);
 
 impl Liar {
     /// A peer of a gateway with a layered code.

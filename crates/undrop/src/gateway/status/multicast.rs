@@ -9,6 +9,9 @@ use super::table::{bytes, number, reasons, row};
 pub(super) fn rows(text: &mut String, status: &Status) {
     for section in &status.multicast {
         row(text, "multicast", &of_section(section));
+        if section.wanted == "members" {
+            row(text, "  members here", &first_of(&section.members, section.member_groups, "of no group"));
+        }
         let (sent, received) = (section.forwarded, section.received);
         let copies =
             if section.sent == sent { String::new() } else { format!(" ({} copies)", number(section.sent)) };
@@ -41,16 +44,20 @@ fn of_section(section: &MulticastStatus) -> String {
 }
 
 fn of_wanted(wanted: &WantedStatus) -> String {
-    let groups: Vec<String> = wanted.groups.iter().take(8).map(ToString::to_string).collect();
-    let further = wanted.count as usize - groups.len().min(wanted.count as usize);
     let refused = match wanted.refused {
         0 => String::new(),
         count => format!("; no room for {} announcements", number(count)),
     };
-    match (groups.is_empty(), further) {
-        (true, _) => format!("no group{refused}"),
-        (false, 0) => format!("{}{refused}", groups.join(", ")),
-        (false, _) => format!("{} and {} more{refused}", groups.join(", "), number(further as u64)),
+    format!("{}{refused}", first_of(&wanted.groups, wanted.count, "no group"))
+}
+
+/// The first of some groups, and the number of the others.
+fn first_of<T: ToString>(groups: &[T], count: u64, none: &str) -> String {
+    let first: Vec<String> = groups.iter().take(8).map(ToString::to_string).collect();
+    match count.saturating_sub(first.len() as u64) {
+        _ if first.is_empty() => none.to_owned(),
+        0 => first.join(", "),
+        further => format!("{} and {} more", first.join(", "), number(further)),
     }
 }
 
@@ -72,6 +79,7 @@ mod tests {
             unsent: 0,
             unheard: 3,
             dropped: [("expiring".to_owned(), 5)].into(),
+            ..MulticastStatus::default()
         };
         let closed = MulticastStatus { open: false, groups: Vec::new(), ..MulticastStatus::default() };
         let group = |text: &str| text.parse().unwrap();

@@ -1,0 +1,255 @@
+//! Members of groups on a LAN (RFC 3376 §6, RFC 3810 §7): who is there is asked for, unless another router
+//! asks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+
+use super::ask::{self, ADVERT_S, QUERY_S};
+use super::reports::Said;
+
+/// Maximum number of groups with members on one LAN.
+const GROUPS_MAX: usize = 1_024;
+/// Time for which a group has members after a report: two questions and their answers.
+const INTERVAL_US: u64 = 260_000_000;
+/// Time for which another router asks after its last question.
+const OTHER_US: u64 = 255_000_000;
+/// Interval between the first two questions.
+const FIRST_US: u64 = 31_000_000;
+/// Interval between questions about one group that a host has left, and the time for their answers.
+const LAST_MEMBER_US: u64 = 1_000_000;
+/// Maximum number of groups about which a question is due.
+const LEFT_MAX: usize = 256;
+
+/// The members on one LAN, and the questions to them.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    /// Groups with members, and the times until which they have some.
+    groups: BTreeMap<IpAddr, u64>,
+    refused: u64,
+    /// The questions of IPv4 and of IPv6.
+    families: [Family; 2],
+    /// Groups that a host has left, with the times of the next question and the number of those to come.
+    left: VecDeque<(IpAddr, u64, u8)>,
+    has_changed: bool,
+}
+
+/// The questions of one version of IP.
+#[derive(Debug, Default)]
+struct Family {
+    /// Address of this gateway on the LAN; nothing is asked without one.
+    own: Option<IpAddr>,
+    asked: u8,
+    next_question_us: u64,
+    next_advert_us: u64,
+    /// Time until which another router asks.
+    other_until_us: u64,
+}
+
+impl Members {
+    /// Takes the address of this gateway on the LAN, of one version of IP.
+    pub(crate) fn set_own(&mut self, is_v4: bool, own: Option<IpAddr>) {
+        self.families[usize::from(!is_v4)].own = own;
+    }
+
+    /// Takes what a host or router of the LAN says about groups. `is_ours`: whether a group may cross.
+    pub(crate) fn take(&mut self, now_us: u64, said: Said, is_ours: impl Fn(IpAddr) -> bool) {
+        match said {
+            Said::Joins(group) if is_ours(group) => self.join(now_us, group),
+            Said::Leaves(group) if is_ours(group) => self.leave(now_us, group),
+            Said::Joins(_) | Said::Leaves(_) => {}
+            Said::Asks(router) => self.on_router(now_us, router),
+        }
+    }
+
+    fn join(&mut self, now_us: u64, group: IpAddr) {
+        self.left.retain(|(left, ..)| *left != group);
+        let is_known = self.groups.contains_key(&group);
+        if !is_known && self.groups.len() >= GROUPS_MAX {
+            self.refused += 1;
+            return;
+        }
+        self.groups.insert(group, now_us + INTERVAL_US);
+        self.has_changed |= !is_known;
+    }
+
+    /// Asks whether others are in a group that a host has left. If another router asks, its questions are
+    /// answered to all.
+    fn leave(&mut self, now_us: u64, group: IpAddr) {
+        let Some(until_us) = self.groups.get_mut(&group) else { return };
+        *until_us = (*until_us).min(now_us + u64::from(ask::ROBUSTNESS) * LAST_MEMBER_US);
+        if self.left.len() < LEFT_MAX && self.left.iter().all(|(left, ..)| *left != group) {
+            self.left.push_back((group, now_us, ask::ROBUSTNESS));
+        }
+    }
+
+    /// Leaves the questions to a router with a lower address (RFC 3376 §6.6.2).
+    fn on_router(&mut self, now_us: u64, router: IpAddr) {
+        let family = &mut self.families[usize::from(router.is_ipv6())];
+        let is_unspecified = router.is_unspecified();
+        if !is_unspecified && family.own.is_none_or(|own| router < own) {
+            family.other_until_us = now_us + OTHER_US;
+        }
+    }
+
+    /// Forgets groups without members; returns whether there are others than at the last call.
+    pub(crate) fn update(&mut self, now_us: u64) -> bool {
+        let before = self.groups.len();
+        self.groups.retain(|_, until_us| now_us < *until_us);
+        std::mem::take(&mut self.has_changed) | (self.groups.len() != before)
+    }
+
+    /// The groups with members.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = IpAddr> {
+        self.groups.keys().copied()
+    }
+
+    /// Number of reports of groups for which there was no room.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Returns the next packet for the LAN that is due.
+    pub(crate) fn poll_message(&mut self, now_us: u64) -> Option<Vec<u8>> {
+        for family in &mut self.families {
+            let Some(own) = family.own else { continue };
+            if now_us >= family.next_advert_us {
+                family.next_advert_us = now_us + u64::from(ADVERT_S) * 1_000_000;
+                return Some(ask::advertisement(own));
+            }
+            if now_us >= family.next_question_us {
+                let is_early = family.asked + 1 < ask::ROBUSTNESS;
+                family.asked = (family.asked + 1).min(ask::ROBUSTNESS);
+                family.next_question_us =
+                    now_us + if is_early { FIRST_US } else { u64::from(QUERY_S) * 1_000_000 };
+                if now_us >= family.other_until_us {
+                    return Some(ask::question(own, None));
+                }
+            }
+        }
+        self.ask_about_left(now_us)
+    }
+
+    fn ask_about_left(&mut self, now_us: u64) -> Option<Vec<u8>> {
+        while let Some(&(group, due_us, times)) = self.left.front() {
+            if now_us < due_us {
+                return None;
+            }
+            self.left.pop_front();
+            let family = &self.families[usize::from(group.is_ipv6())];
+            let Some(own) = family.own.filter(|_| now_us >= family.other_until_us) else { continue };
+            if times > 1 {
+                self.left.push_back((group, now_us + LAST_MEMBER_US, times - 1));
+            }
+            return Some(ask::question(own, Some(group)));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reports;
+    use super::*;
+    use crate::packet::Packet;
+
+    const S: u64 = 1_000_000;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn members() -> Members {
+        let mut members = Members::default();
+        members.set_own(true, Some(ip("10.1.1.1")));
+        members.set_own(false, Some(ip("fe80::1")));
+        members
+    }
+
+    fn has(members: &mut Members, now_us: u64, group: &str) -> bool {
+        members.update(now_us);
+        members.iter().any(|member| member == ip(group))
+    }
+
+    /// Lets a second pass at a time, and counts the messages to each destination.
+    fn sent(members: &mut Members, seconds: std::ops::Range<u64>) -> BTreeMap<IpAddr, usize> {
+        let mut sent = BTreeMap::new();
+        for second in seconds {
+            while let Some(packet) = members.poll_message(second * S) {
+                let packet = Packet::new_checked(&packet).or(Packet::new_whole(&packet)).unwrap();
+                assert!(packet.mutable_fields().ttl == 1 && packet.is_intact());
+                // Whoever reads questions reads these.
+                let is_read = reports::read(&packet, &mut |said| assert!(matches!(said, Said::Asks(_))));
+                let is_advert = [ip("224.0.0.106"), ip("ff02::6a")].contains(&packet.destination());
+                assert_eq!(is_read, !is_advert);
+                *sent.entry(packet.destination()).or_default() += 1;
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn a_group_has_members_until_nobody_answers_for_it() {
+        let mut members = members();
+        let group = ip("239.1.2.3");
+        members.take(0, Said::Joins(group), |_| true);
+        members.take(0, Said::Joins(ip("239.2.2.3")), |group| group == ip("239.1.2.3"));
+        assert!(members.update(0) && !members.update(1));
+        assert!(has(&mut members, 259 * S, "239.1.2.3") && members.iter().count() == 1);
+        assert!(!has(&mut members, 260 * S, "239.1.2.3"));
+        // One of two members leaves, and the other one answers.
+        members.take(300 * S, Said::Joins(group), |_| true);
+        members.take(310 * S, Said::Leaves(group), |_| true);
+        members.take(311 * S, Said::Joins(group), |_| true);
+        assert!(has(&mut members, 320 * S, "239.1.2.3"));
+        members.take(330 * S, Said::Leaves(group), |_| true);
+        assert!(has(&mut members, 331 * S, "239.1.2.3") && !has(&mut members, 332 * S, "239.1.2.3"));
+        assert!(members.left.len() <= 1);
+    }
+
+    #[test]
+    fn questions_and_advertisements_come_at_their_intervals() {
+        let mut members = members();
+        let sent_at_first = sent(&mut members, 0..300);
+        // At 0, 31, 156 and 281 s.
+        assert_eq!((sent_at_first[&ip("224.0.0.1")], sent_at_first[&ip("ff02::1")]), (4, 4));
+        assert_eq!((sent_at_first[&ip("224.0.0.106")], sent_at_first[&ip("ff02::6a")]), (15, 15));
+        let group = ip("ff15::7");
+        members.take(300 * S, Said::Joins(group), |_| true);
+        members.take(301 * S, Said::Leaves(group), |_| true);
+        assert_eq!(sent(&mut members, 301..310).get(&group), Some(&2));
+    }
+
+    #[test]
+    fn a_router_with_a_lower_address_asks_instead() {
+        let mut members = members();
+        members.take(0, Said::Asks(ip("10.1.1.9")), |_| true);
+        members.take(0, Said::Asks(ip("0.0.0.0")), |_| true);
+        assert_eq!(sent(&mut members, 0..100).get(&ip("224.0.0.1")), Some(&2));
+        members.take(100 * S, Said::Asks(ip("10.1.0.9")), |_| true);
+        let quiet = sent(&mut members, 100..355);
+        assert!(!quiet.contains_key(&ip("224.0.0.1")) && quiet.contains_key(&ip("ff02::1")));
+        // Switches know the port all the same.
+        assert!(quiet.contains_key(&ip("224.0.0.106")));
+        assert!(sent(&mut members, 355..600).contains_key(&ip("224.0.0.1")));
+    }
+
+    #[test]
+    fn a_host_that_joins_everything_gets_no_more_memory() {
+        let mut members = members();
+        for number in 0..5_000u32 {
+            let group = IpAddr::from((0xef01_0000 + number).to_be_bytes());
+            members.take(0, Said::Joins(group), |_| true);
+            members.take(0, Said::Leaves(group), |_| true);
+        }
+        assert_eq!((members.iter().count(), members.refused()), (GROUPS_MAX, 5_000 - GROUPS_MAX as u64));
+        assert!(members.left.len() <= LEFT_MAX);
+    }
+
+    #[test]
+    fn nothing_is_asked_without_an_address() {
+        let mut members = Members::default();
+        members.take(0, Said::Joins(ip("239.1.2.3")), |_| true);
+        members.take(0, Said::Leaves(ip("239.1.2.3")), |_| true);
+        assert!(sent(&mut members, 0..300).is_empty());
+    }
+}
