@@ -295,3 +295,62 @@ fn both_ends_say_that_their_files_state_different_modes() {
     assert_eq!(stream(&sites, 200.0, 500).missing(), 0, "{}", pair.logs());
     pair.stop().unwrap();
 }
+
+#[test]
+fn packets_of_both_families_cross_in_datagrams_of_ipv6() {
+    if !privilege::available_or_skip("packets_of_both_families_cross_in_datagrams_of_ipv6") {
+        return;
+    }
+    let sites = apart(0.01);
+    let mut ends = End::of(&sites);
+    for (end, address) in ends.iter_mut().zip([sites.a.wan_v6(), sites.b.wan_v6()]) {
+        end.listen.set_ip(address);
+    }
+    let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
+    for (side, end) in ends.iter().enumerate() {
+        in_tunnel_mode(&pair, side);
+        pair.launch(side, end.namespace).unwrap();
+    }
+    pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    // Datagrams over IPv6 have 20 bytes less for packets.
+    let mtu = ip(&sites.a.gateway, &["link", "show", DEVICE]);
+    assert!(mtu.contains(" mtu 1389 "), "{mtu}");
+    for address in [sites.b.host_v4(0), sites.b.host_v6(0)] {
+        let all_came = (0..5).any(|_| {
+            let report = stream_to(&sites, address, 500.0, 1_200);
+            assert_eq!((report.duplicates, report.altered), (0, 0), "{}", pair.logs());
+            report.missing() == 0
+        });
+        assert!(all_came, "{address}: {}", pair.logs());
+    }
+    assert!(peer(&pair, 1).ingress.injected_packets > 5);
+    pair.stop().unwrap();
+}
+
+/// Drops the messages by which routers tell hosts of a narrow path.
+const UNTOLD: &str = "add table inet untold; \
+    add chain inet untold input { type filter hook input priority 0; policy accept; }; \
+    add rule inet untold input icmp type destination-unreachable drop; \
+    add rule inet untold input icmpv6 type packet-too-big drop";
+
+#[test]
+fn tcp_of_hosts_with_longer_packets_crosses_although_nobody_tells_them_of_the_mtu() {
+    if !possible("tcp_of_hosts_with_longer_packets_crosses_although_nobody_tells_them_of_the_mtu") {
+        return;
+    }
+    let sites = apart_with(0.005, &TwoSitesConfig { lan_mtu: 1_500, ..TwoSitesConfig::default() });
+    for host in [&sites.a.hosts[0], &sites.b.hosts[0]] {
+        assert!(host.run(|| Command::new("nft").arg(UNTOLD).status()).unwrap().success());
+    }
+    let pair = start(&sites);
+    wait_until("segments are limited", || {
+        (0..2).all(|side| pair.status(side).unwrap().gateway.mtu == "managed")
+    });
+    let duration = Duration::from_secs(2);
+    let transfer = TcpTransfer { congestion: Some("cubic".to_owned()), duration, ..TcpTransfer::default() };
+    for address in [sites.b.host_v4(0), sites.b.host_v6(0)] {
+        let report = tcp_transfer(Between { address, ..between(&sites) }, &transfer, &mut unwatched).unwrap();
+        assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
+    }
+    pair.stop().unwrap();
+}

@@ -18,7 +18,7 @@ use testkit::{wait_for, wait_until};
 
 use crate::by_tunnel::{apart_with, in_tunnel_mode};
 use crate::node::NodeProcess;
-use crate::pair::PROGRAM;
+use crate::pair::{PROGRAM, reload};
 
 /// Receive buffer of the hosts: more than all packets of a test.
 const BUFFER: usize = 8 << 20;
@@ -53,9 +53,8 @@ fn start_with(sites: &TwoSites, sections: &str) -> GatewayPair {
         pair.launch(side, end.namespace).unwrap();
     }
     pair.wait_until_up(Duration::from_secs(30)).unwrap();
-    for side in 0..2 {
-        wait_until("the LAN is open", || section(&pair, side).open);
-    }
+    let is_open = |side| pair.status(side).unwrap().multicast.iter().all(|section| section.open);
+    wait_until("the LANs are open", || (0..2).all(is_open));
     pair
 }
 
@@ -261,5 +260,32 @@ fn hosts_that_join_a_group_get_it_from_the_other_site_until_they_leave() {
     drop(listeners);
     let nothing = || wanted().is_empty();
     assert!(wait_for(|| nothing().then_some(())).is_some(), "{:?} {:?}", wanted(), section(&pair, 1));
+    pair.stop().unwrap();
+}
+
+#[test]
+fn a_reload_lets_groups_cross_and_ends_that_at_once() {
+    if !privilege::available_or_skip("a_reload_lets_groups_cross_and_ends_that_at_once") {
+        return;
+    }
+    let sites = sites(0.0);
+    let mut pair = start_with(&sites, "");
+    assert!(pair.status(0).unwrap().multicast.is_empty());
+    (0..2).for_each(|side| reload(&mut pair, side, |text| text + FILE));
+    let wanted = |pair: &GatewayPair| pair.status(0).unwrap().wanted_groups[0].count;
+    wait_until("the far site wants its groups", || wanted(&pair) == 3);
+    wait_until("the LAN is open", || (0..2).all(|side| section(&pair, side).open));
+    cross(&sites, &pair, "239.1.7.7:5007", false);
+    let crossed = section(&pair, 0).forwarded;
+    // A section that stays as it was keeps its counts.
+    reload(&mut pair, 0, |text| {
+        text.replace("[code]\n", "[code]\nmax_delay_ms = 30\n").replace("max_delay_ms = 20\n", "")
+    });
+    assert_eq!(section(&pair, 0).forwarded, crossed);
+    reload(&mut pair, 1, |text| text.replace(FILE, ""));
+    wait_until("the far site wants nothing", || wanted(&pair) == 0);
+    send(&sites.a.hosts[0], "239.1.7.7:5007".parse().unwrap(), TTL, 0..20);
+    wait_until("nothing crosses", || section(&pair, 0).dropped["unwanted"] == 20);
+    assert_eq!(section(&pair, 0).forwarded, crossed);
     pair.stop().unwrap();
 }
