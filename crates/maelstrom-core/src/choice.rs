@@ -51,6 +51,16 @@ impl Choice {
         self.controller.plan()
     }
 
+    /// What is known of the link.
+    pub(crate) fn memory(&self) -> Vec<u64> {
+        self.controller.memory()
+    }
+
+    /// Takes what another process knew of the link when it had this report.
+    pub(crate) fn recall(&mut self, now_us: u64, numbers: &[u64], report: &Report) {
+        self.controller.recall(now_us, numbers, report);
+    }
+
     /// Notes that the counts in the peer's reports begin again.
     pub(crate) fn on_restart(&mut self) {
         self.controller.restart();

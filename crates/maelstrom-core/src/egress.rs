@@ -3,6 +3,7 @@
 //! The path of a packet: [`Egress::handle_packet`] → its symbol → the [`Coder`] → for each repair that
 //! becomes due [`RepairSender::send`] → the caps (`caps.rs`) → sealed into the outbox.
 
+mod memory;
 mod missing;
 mod requests;
 mod tunnel;

@@ -41,12 +41,21 @@ pub struct PeerHandover {
     /// Keys that the peer accepts: each by the epoch in which this gateway would seal with it, and the part
     /// that it plays for the peer, as in a Hello.
     pub shown: Vec<(u32, u8)>,
+    /// The peer's networks as this gateway has listed them with its token; a member of a rack lists those of
+    /// its parts.
+    pub listed: Vec<IpNet>,
     /// Networks of this site as the peer listed them.
     pub watched: Vec<IpNet>,
     /// Position of the next packet in the stream to the peer.
     pub position: u64,
     /// The latest report of the peer, as on the wire.
     pub report: Vec<u8>,
+    /// What is known of the link, as the core's own numbers; a version that does not understand them begins
+    /// without knowledge.
+    pub link: Vec<u64>,
+    /// Longest datagram that is known to cross the path, and the shortest one that does not, in bytes of UDP
+    /// payload.
+    pub lengths: (usize, Option<usize>),
     /// Number of sessions and of renewals so far.
     pub counts: [u64; 2],
 }

@@ -100,6 +100,20 @@ impl PathMtu {
         };
     }
 
+    /// Returns the longest payload that arrived, and the shortest one that did not.
+    pub(crate) fn lengths(&self) -> (usize, Option<usize>) {
+        (self.good, self.bad)
+    }
+
+    /// Takes the lengths that another process knew. They are tried again soon.
+    pub(crate) fn resume(&mut self, now_us: u64, (good, bad): (usize, Option<usize>)) {
+        self.restart();
+        self.good = good.min(self.ceiling);
+        self.good_us = now_us;
+        self.bad = bad.filter(|&bad| bad > self.good && bad <= self.ceiling + 1);
+        self.next_raise_us = now_us + RAISE_US;
+    }
+
     fn base(&self) -> usize {
         (BASE_MTU - self.outer).min(self.ceiling)
     }
@@ -308,6 +322,29 @@ mod tests {
                 assert_eq!((path.limit(), path.narrower()), (1_472, None), "{width}");
             }
         }
+    }
+
+    #[test]
+    fn the_next_process_knows_the_path_from_the_beginning_and_finds_a_wider_one() {
+        for width in [1_464, 1_300, 1_000] {
+            let (mut first, mut now_us) = (PathMtu::new(1_500, 28), 0);
+            run(&mut first, &mut now_us, 40, width, 1_000);
+            let mut next = PathMtu::new(1_500, 28);
+            next.resume(now_us, first.lengths());
+            let known = |path: &PathMtu| (path.limit(), path.narrower(), path.packet_max());
+            assert_eq!(known(&next), known(&first), "{width}");
+            // While the path stays so, no longer datagram is sent than probes.
+            run(&mut next, &mut now_us, 40, width, 1_000);
+            assert_eq!(known(&next), known(&first), "{width}");
+            run(&mut next, &mut now_us, 80, 1_472, 1_000);
+            assert_eq!(next.limit(), 1_472, "{width}");
+        }
+        // Another configuration, and nonsense.
+        let mut next = PathMtu::new(1_300, 28);
+        next.resume(0, (1_372, Some(1_380)));
+        assert_eq!((next.limit(), next.packet_max()), (1_272, None));
+        next.resume(0, (0, Some(usize::MAX)));
+        assert_eq!(next.limit(), 1_272);
     }
 
     /// With and without messages of routers, over IPv4 and IPv6.

@@ -6,9 +6,10 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
+use ipnet::IpNet;
 use maelstrom_core::Gateway;
 use maelstrom_core::observe::{EventKind, RackNews};
-use maelstrom_core::rack::{BEAT_LEN, Part, Rack, RackEvent, Standing};
+use maelstrom_core::rack::{BEAT_LEN, Part, Rack, RackEvent, RackHandover, Standing};
 use tracing::debug;
 
 use crate::config;
@@ -46,6 +47,31 @@ impl Racked {
     pub(crate) fn new(now_us: u64, rack: &config::Rack, socket: UdpSocket) -> Result<Self, StartError> {
         let rack = Rack::new(now_us, rack.core(), entropy()?);
         Ok(Self { rack, socket, next_look_us: 0, unsent: 0 })
+    }
+
+    /// Continues as the member that another process was, with its socket.
+    pub(crate) fn resume(
+        now_us: u64,
+        rack: &config::Rack,
+        (socket, left): (UdpSocket, RackHandover),
+    ) -> Result<Self, StartError> {
+        let rack = Rack::resume(now_us, rack.core(), entropy()?, &left);
+        Ok(Self { rack, socket, next_look_us: 0, unsent: 0 })
+    }
+
+    /// Keeps the parts as they are while another process takes over; returns the networks that are held.
+    pub(crate) fn begin_handover(&mut self) -> Vec<IpNet> {
+        self.rack.begin_handover()
+    }
+
+    /// The state for the next process.
+    pub(crate) fn hand_over(&self) -> RackHandover {
+        self.rack.hand_over()
+    }
+
+    /// Goes on alone after an upgrade that has failed.
+    pub(crate) fn take_back(&mut self) {
+        self.rack.take_back();
     }
 
     /// Time of the next heartbeat.
@@ -116,6 +142,10 @@ impl Passive {
     pub(crate) fn follow_rack(&mut self) {
         let now_us = self.engine.now_us;
         let is_complete = self.ports.is_complete();
+        if self.ports.outlets.is_silent {
+            // Another process is the member.
+            return;
+        }
         let Some(racked) = &mut self.rack else { return };
         if self.tick.period_us().is_none() || now_us >= racked.next_look_us {
             racked.next_look_us = now_us + LOOK_US;

@@ -1,6 +1,5 @@
 //! The start of a gateway: alone, or beside a process that it takes over from.
 
-use std::io;
 use std::path::Path;
 
 use daemon::control::Control;
@@ -26,7 +25,7 @@ use crate::overload::Overload;
 use crate::passive::{Channel, Passive, clock_us, watch};
 use crate::pause::Pauses;
 use crate::ports::{Outlets, Ports, core_config, open_inlet_beside, open_tap, open_tunnel};
-use crate::rack::open_socket;
+use crate::rack::{Racked, open_socket};
 use crate::random::{entropy, random};
 use crate::segments::Segments;
 use crate::split::Split;
@@ -41,6 +40,8 @@ struct Parts {
     signals: Signals,
     ports: Ports,
     engine: Engine,
+    /// Membership of a rack that goes on.
+    rack: Option<Racked>,
     losses: LossSocket,
     control: Control,
     exporter: Exporter,
@@ -65,7 +66,7 @@ impl Passive {
         engine.capturing.listen(&config.gateway.control);
         let exporter = Exporter::start(&config);
         let upgrade = Upgrade::new(&config.gateway.control, None);
-        let parts = Parts { signals, ports, engine, losses, control, exporter, upgrade };
+        let parts = Parts { signals, ports, engine, rack: None, losses, control, exporter, upgrade };
         Self::assemble(path, config, parts)
     }
 
@@ -75,11 +76,6 @@ impl Passive {
     /// # Errors
     /// The step that failed, with its remedy. The other process then keeps its work.
     pub fn take_over(path: &Path, config: GatewayConfig, link: Link) -> Result<Self, StartError> {
-        if config.rack.is_some() {
-            let reason =
-                "the file names a rack since the other process has read it: reload or restart that one";
-            return Err(StartError::new("take over", io::Error::other(reason)));
-        }
         let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
         // Other signs than those of the other process: what that one injects has arrived here.
         let signs = Signs::new(random()?);
@@ -92,27 +88,30 @@ impl Passive {
         let losses = LossSocket::open(&config, &mut gateway, clock_us());
         let control = Control::bind_beside(&config.gateway.control)?;
         let mut engine = Engine::new(gateway, clock_us());
-        let Inheritance { socket, former } = Inheritance::take(link, &config, &mut tap, &mut engine)?;
+        let Inheritance { socket, rack, former } = Inheritance::take(link, &config, &mut tap, &mut engine)?;
+        let racked = config.rack.as_ref().zip(rack);
+        let rack = racked.map(|(rack, left)| Racked::resume(clock_us(), rack, left)).transpose()?;
         let doors = doors::ends(&config).into_iter().map(Door::open).collect();
         let groups = groups::ports(Vec::new(), &config);
         let outlets = Outlets { socket, doors, inlet: Some(inlet), tunnel, groups, is_silent: false };
         let ports = Ports { tap: Some(tap), outlets, is_proven, signs };
         let upgrade = Upgrade::new(&config.gateway.control, Some(former));
         let exporter = Exporter::default();
-        let parts = Parts { signals, ports, engine, losses, control, exporter, upgrade };
+        let parts = Parts { signals, ports, engine, rack, losses, control, exporter, upgrade };
         let mut passive = Self::assemble(path, config, parts)?;
         passive.supervisor.be_silent();
         Ok(passive)
     }
 
     fn assemble(path: &Path, config: GatewayConfig, parts: Parts) -> Result<Self, StartError> {
-        let Parts { signals, ports, engine, losses, control, exporter, upgrade } = parts;
+        let Parts { signals, ports, engine, rack, losses, control, exporter, upgrade } = parts;
         let tap = ports.tap.as_ref();
         let kind = tap.map_or("none", |tap| tap.kind().as_str());
         let Outlets { socket, doors, tunnel, .. } = &ports.outlets;
-        let heartbeats = config.rack.as_ref().map(open_socket).transpose()?;
-        let rack = heartbeats.as_ref();
-        let poller = watch(tap, socket, doors.iter(), tunnel.as_ref(), rack, &signals, &control)?;
+        let joins = config.rack.clone().filter(|_| rack.is_none());
+        let heartbeats = joins.as_ref().map(open_socket).transpose()?;
+        let beats = rack.as_ref().map(|racked| &racked.socket).or(heartbeats.as_ref());
+        let poller = watch(tap, socket, doors.iter(), tunnel.as_ref(), beats, &signals, &control)?;
         let supervisor = Supervisor::from_environment().unwrap_or_else(|error| {
             warn!("the service manager is told nothing: {error}");
             Supervisor::default()
@@ -123,7 +122,6 @@ impl Passive {
         names.configure(&config);
         let mut split = Split::default();
         split.configure(&config);
-        let rack = config.rack.clone();
         let mut passive = Self {
             path: path.to_owned(),
             engine,
@@ -153,7 +151,7 @@ impl Passive {
             segments: Segments::default(),
             strangers: Strangers::default(),
             split,
-            rack: None,
+            rack,
             watch: Watch::default(),
             upgrade,
             stopping: false,
@@ -165,8 +163,8 @@ impl Passive {
             signals,
             poller,
         };
-        if rack.is_some() {
-            passive.join_rack(rack.as_ref(), heartbeats);
+        if joins.is_some() {
+            passive.join_rack(joins.as_ref(), heartbeats);
         }
         Ok(passive)
     }

@@ -65,6 +65,9 @@ pub(super) struct Counts {
 }
 
 impl Counts {
+    /// Number of numbers that describe it.
+    const NUMBERS: usize = 7 + 3 * CANDIDATES;
+
     /// The counts between two reports of one session.
     pub(super) fn between(old: (&Forecast, &LossReport), new: (&Forecast, &LossReport)) -> Self {
         let settled = Settled::between(old.1, new.1);
@@ -92,6 +95,29 @@ impl Counts {
             (0, span) | (span, 0) => span,
             (span, other) => span.min(other),
         };
+    }
+
+    fn write(&self, numbers: &mut Vec<u64>) {
+        let Settled { packets, lost, residual, runs } = self.settled;
+        numbers.extend([self.packets, self.lost, self.span, packets, lost, residual, runs]);
+        numbers.extend(self.tails.iter().flat_map(|tail| [tail.half, tail.most, tail.failed].map(u64::from)));
+    }
+
+    /// Reads what [`Counts::write`] has written. No slot counts more than fits into 32 bits.
+    fn read(numbers: &[u64; Self::NUMBERS]) -> Option<Self> {
+        if numbers.iter().any(|&number| number > u32::MAX.into()) {
+            return None;
+        }
+        let [packets, lost, span, settled @ ..] = numbers.first_chunk::<7>()?;
+        let (tails, _) = numbers[7..].as_chunks::<3>();
+        let mut counts = Self { packets: *packets, lost: *lost, span: *span, ..Self::default() };
+        let [packets, lost, residual, runs] = *settled;
+        counts.settled = Settled { packets, lost, residual, runs };
+        for (to, tail) in counts.tails.iter_mut().zip(tails) {
+            let [half, most, failed] = tail.map(u32::try_from);
+            *to = Tail { half: half.ok()?, most: most.ok()?, failed: failed.ok()? };
+        }
+        Some(counts)
     }
 
     /// Share of lost packets.
@@ -153,6 +179,36 @@ impl<const N: usize> Horizon<N> {
         sum
     }
 
+    /// Appends the number of slots with packets, and each of them behind its number.
+    fn write(&self, numbers: &mut Vec<u64>) {
+        let slots = self.present.saturating_sub(N as u64 - 1)..=self.present;
+        let filled = slots.map(|slot| (slot, &self.slots[(slot % N as u64) as usize]));
+        let filled: Vec<_> =
+            filled.filter(|(_, counts)| counts.packets > 0 || counts.settled.packets > 0).collect();
+        numbers.push(filled.len() as u64);
+        for (slot, counts) in filled {
+            numbers.push(slot);
+            counts.write(numbers);
+        }
+    }
+
+    /// Reads what [`Horizon::write`] has written from the beginning of `numbers`, and removes it. Slots
+    /// that have become too old are forgotten.
+    fn read(slot_us: u64, now_us: u64, numbers: &mut &[u64]) -> Option<Self> {
+        let mut horizon = Self::new(slot_us);
+        horizon.turn_to(now_us);
+        for _ in 0..*numbers.split_off_first().filter(|&&slots| slots <= N as u64)? {
+            let slot = *numbers.split_off_first()?;
+            let (counts, rest) = numbers.split_first_chunk()?;
+            *numbers = rest;
+            let counts = Counts::read(counts)?;
+            if slot <= horizon.present && horizon.present - slot < N as u64 {
+                horizon.slots[(slot % N as u64) as usize] = counts;
+            }
+        }
+        Some(horizon)
+    }
+
     fn sum(&self, counts: impl Fn(&Counts) -> bool) -> Counts {
         let mut sum = Counts::default();
         self.slots
@@ -184,6 +240,22 @@ impl History {
             seconds: 0,
             last_second: None,
         }
+    }
+
+    /// Appends the numbers that describe it.
+    pub(super) fn write(&self, numbers: &mut Vec<u64>) {
+        numbers.extend([self.packets, self.seconds]);
+        self.fast.write(numbers);
+        self.slow.write(numbers);
+    }
+
+    /// Reads what [`History::write`] has written on a machine with the same clock; `None` for anything else.
+    pub(super) fn read(now_us: u64, numbers: &[u64]) -> Option<Self> {
+        let (&[packets, seconds], mut rest) = numbers.split_first_chunk()?;
+        let fast = Horizon::read(FAST_SLOT_US, now_us, &mut rest)?;
+        let slow = Horizon::read(SLOW_SLOT_US, now_us, &mut rest)?;
+        let (seconds, last_second) = (seconds.min(u32::MAX.into()), Some(now_us / SLOW_SLOT_US));
+        rest.is_empty().then_some(Self { fast, slow, packets, seconds, last_second })
     }
 
     pub(super) fn add(&mut self, now_us: u64, counts: &Counts) {

@@ -8,6 +8,7 @@
 
 mod fit;
 mod history;
+mod memory;
 mod plan;
 mod reach;
 mod reason;

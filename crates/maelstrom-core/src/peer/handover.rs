@@ -139,9 +139,12 @@ impl Peer {
             seals: session.sealer.position(),
             opens: session.openers.positions().collect(),
             shown: session.far_keys.shown().map(|(key, part)| (seals(key), part.to_wire())).collect(),
+            listed: self.own_listed.clone(),
             watched: session.listed.networks().to_vec(),
             position: self.egress.next().0,
             report,
+            link: self.egress.memory(),
+            lengths: self.path_mtu.lengths(),
             counts: [self.sessions, self.renewals],
         })
     }
@@ -186,6 +189,8 @@ impl Peer {
         });
         self.renewal = self.asked(now_us, left, &keys);
         (self.own_token, self.own_keys, self.ephemeral) = (own, keys, ephemeral);
+        self.own_listed.clone_from(&left.listed);
+        self.update_part();
         self.ephemeral_since_us = Some(now_us);
         // The peer's token is the older one, because the other process has asked for a new stream.
         self.renews_first = false;
@@ -193,6 +198,9 @@ impl Peer {
         self.identity.begin_session(&left.names);
         self.names = Some(left.names.clone());
         self.egress.continue_at(Seq(left.position), report.loss.repairs);
+        self.egress.recall(now_us, &left.link, &report);
+        self.path_mtu.resume(now_us, left.lengths);
+        self.egress.set_datagram_max(now_us, self.path_mtu.limit());
         self.channel.resume(now_us, report);
         [self.sessions, self.renewals] = left.counts;
         self.is_up = self.channel.works(now_us);

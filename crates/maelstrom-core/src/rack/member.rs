@@ -1,6 +1,7 @@
 //! The knowledge of one member of the rack about another one.
 
 use super::beat::{Beat, Says};
+use super::handover::OtherHandover;
 use crate::counters::Unheeded;
 use crate::key::Token;
 
@@ -48,6 +49,17 @@ pub(super) enum Heard {
 }
 
 impl Other {
+    /// Returns what another process of this gateway must know of it.
+    pub(super) fn describe(&self) -> OtherHandover {
+        OtherHandover { token: self.token, number: self.number, past: self.past.clone() }
+    }
+
+    /// Continues what another process knew of it. It counts as present when it is heard.
+    pub(super) fn resume(left: &OtherHandover) -> Self {
+        let past = left.past.iter().take(PAST_MAX).copied().collect();
+        Self { token: left.token, number: left.number, past, ..Self::default() }
+    }
+
     /// Takes a heartbeat of this member. `own`: our token.
     pub(super) fn hear(&mut self, now_us: u64, own: Token, beat: &Beat) -> Result<Heard, Unheeded> {
         if beat.token == own || self.past.contains(&beat.token) {

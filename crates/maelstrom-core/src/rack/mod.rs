@@ -15,6 +15,7 @@
 //! number is higher than those before. No record of heartbeats therefore keeps a dead member alive.
 
 mod beat;
+mod handover;
 mod member;
 mod parts;
 
@@ -25,6 +26,7 @@ use ipnet::IpNet;
 
 pub use beat::BEAT_LEN;
 use beat::{Beat, Bits, Says};
+pub use handover::{OtherHandover, RackHandover};
 use member::{Heard, Other, SILENCE_US};
 pub use parts::{PARTS_MAX, Part, by_hand, by_hash};
 
@@ -105,6 +107,8 @@ pub struct Rack {
     differs: Vec<bool>,
     holds: Bits,
     says: Says,
+    /// Whether another process takes over, so that this one takes and leaves nothing.
+    is_leaving: bool,
     /// Time since which this gateway is ready for each part.
     ready_since_us: Vec<Option<u64>>,
     started_us: u64,
@@ -135,6 +139,7 @@ impl Rack {
             differs: vec![false; config.members.len()],
             holds: Bits::default(),
             says: Says::default(),
+            is_leaving: false,
             ready_since_us: vec![None; config.parts.len()],
             started_us: now_us,
             turned_us: None,
@@ -235,7 +240,8 @@ impl Rack {
             let since_us = self.ready_since_us[part].unwrap_or(now_us);
             self.ready_since_us[part] = standing.is_ready.then_some(since_us);
             let held = self.holds.get(part);
-            let (holds, yields) = self.next(now_us, part);
+            let stays = (held, self.says.yields.get(part));
+            let (holds, yields) = if self.is_leaving { stays } else { self.next(now_us, part) };
             self.holds.set(part, holds);
             self.says.yields.set(part, yields);
             self.says.protects.set(part, holds && held && standing.is_protected);

@@ -1,6 +1,8 @@
 //! The holders of a rack's parts, in virtual time: members that die, return, stall, flap, or cannot hear
 //! each other, and datagrams of others.
 
+mod handover;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -107,6 +109,15 @@ impl Lan {
 
     fn kill(&mut self, member: usize) {
         self.processes[member] = None;
+    }
+
+    /// Another process takes a member's place. Its far gateway notices nothing.
+    fn hand_over(&mut self, member: usize) {
+        self.starts += 1;
+        let Process { rack, since_us, clock_us } = self.processes[member].take().unwrap();
+        let (config, left) = (rack.config().clone(), rack.hand_over());
+        let rack = Rack::resume(self.now_us + clock_us, config, [self.starts; 32], &left);
+        self.processes[member] = Some(Process { rack, since_us, clock_us });
     }
 
     fn rack(&self, member: usize) -> &Rack {

@@ -61,6 +61,8 @@ struct Flight {
 struct Net {
     now_us: u64,
     nodes: Vec<Option<(Gateway, Outbox)>>,
+    /// A process that takes the place of the first member soon, and watches what arrives.
+    next: Option<Gateway>,
     wire: VecDeque<Flight>,
     /// Packets that reached the hosts of each site: the far one and that of the rack.
     delivered: [Vec<Vec<u8>>; 2],
@@ -83,6 +85,7 @@ impl Net {
         let mut net = Self {
             now_us: 1_000_000,
             nodes: vec![None, None, None],
+            next: None,
             wire: VecDeque::new(),
             delivered: Default::default(),
             sent: 0,
@@ -162,6 +165,10 @@ impl Net {
             if let Some((gateway, out)) = &mut self.nodes[node] {
                 gateway.handle_incoming(self.now_us, packet, out);
             }
+        }
+        if let Some(next) = self.next.as_mut().filter(|_| site != FAR) {
+            let mut out = next.outbox();
+            next.handle_incoming(self.now_us, packet, &mut out);
         }
         self.delivered[site].push(packet.to_vec());
     }
@@ -359,4 +366,68 @@ fn a_change_before_the_session_is_known_at_both_ends() {
         net.run(60);
         assert_eq!(net.settle(), ALL, "after {step} steps");
     }
+}
+
+#[test]
+fn a_member_hands_over_to_another_process_and_its_part_is_protected_all_the_time() {
+    let mut net = Net::up();
+    net.run(100);
+    assert_eq!(net.settle(), ALL);
+    for round in 0..3 {
+        let now_us = net.now_us;
+        let mut next = Gateway::new(member(ONE, &net.schedule), [100 + round; 32]).unwrap();
+        next.hold(now_us, Some(parts()[..1].to_vec()));
+        next.watch_for(now_us, &net.gateway(ONE).describe_sessions());
+        net.next = Some(next);
+        net.run(20);
+        let now_us = net.now_us;
+        net.gateway(ONE).begin_handover(now_us);
+        while !net.gateway(ONE).may_hand_over() {
+            net.run(1);
+        }
+        let (now_us, (mut old, mut out)) = (net.now_us, net.nodes[ONE].take().unwrap());
+        old.finish_streams(now_us, &mut out);
+        let left = old.hand_over();
+        assert_eq!(left[0].listed, &parts()[..1]);
+        net.nodes[ONE] = Some((old, out));
+        net.exchange();
+        let mut next = net.next.take().unwrap();
+        assert_eq!(next.resume(now_us, &left), 1);
+        assert!(next.protects(parts()[0]) && !next.protects(parts()[1]));
+        let out = next.outbox();
+        net.nodes[ONE] = Some((next, out));
+        net.run(200);
+        let renewals = net.status(ONE, 0, |peer| (peer.sessions, peer.renewals));
+        net.run(100);
+        assert_eq!(net.status(ONE, 0, |peer| (peer.sessions, peer.renewals)), renewals);
+        assert_eq!(
+            (renewals.0, net.status(FAR, 0, |peer| peer.watched.to_vec())),
+            (1, parts()[..1].to_vec())
+        );
+        // The last packets of a stream are in fewer repairs.
+        for (missing, twice) in net.settle() {
+            assert!(missing <= 3 && twice == 0, "round {round}: {missing} are missing, {twice} came twice");
+        }
+    }
+}
+
+#[test]
+fn a_member_whose_list_is_another_one_after_a_hand_over_tells_it() {
+    let mut net = Net::up();
+    let now_us = net.now_us;
+    net.gateway(ONE).begin_handover(now_us);
+    while !net.gateway(ONE).may_hand_over() {
+        net.advance(1_000);
+    }
+    let left = net.gateway(ONE).hand_over();
+    let mut next = Gateway::new(member(ONE, &net.schedule), [100; 32]).unwrap();
+    next.hold(now_us, Some(parts().to_vec()));
+    next.watch_for(now_us, &left);
+    assert_eq!(next.resume(net.now_us, &left), 1);
+    assert!(!next.protects(parts()[1]), "the far gateway does not know of it");
+    let out = next.outbox();
+    net.nodes[ONE] = Some((next, out));
+    net.advance(1_000_000);
+    assert!(net.gateway(ONE).protects(parts()[1]));
+    assert_eq!(net.status(FAR, 0, |peer| peer.watched.to_vec()), parts());
 }

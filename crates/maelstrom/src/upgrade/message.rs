@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 use maelstrom_core::exchange::Public;
+use maelstrom_core::rack::{OtherHandover, RackHandover};
 use maelstrom_core::{PeerHandover, Secret, Token};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -17,18 +18,33 @@ pub(crate) const VERSION: u32 = 2;
 #[serde(tag = "step", rename_all = "snake_case")]
 pub(crate) enum Message {
     /// The next process has everything that it needs, for this configuration.
-    Ready { version: u32, listen: SocketAddr, wan: String },
+    Ready {
+        version: u32,
+        listen: SocketAddr,
+        wan: String,
+        /// Mark of the rack ([`maelstrom_core::rack::RackConfig::mark`]).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rack: Option<u64>,
+    },
     /// The next process cannot take over.
     Failed { reason: String },
     /// The sessions of this process, in which the next one watches the packets that arrive.
-    Sessions { peers: Vec<Session> },
+    Sessions {
+        peers: Vec<Session>,
+        /// Networks that this gateway holds as a member of a rack.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held: Option<Vec<IpNet>>,
+    },
     /// The next process watches.
     Watching,
-    /// This process has sent its last datagram. The repair socket comes with this message.
+    /// This process has sent its last datagram. The repair socket comes with this message, and behind it the
+    /// socket for heartbeats of a rack.
     Over {
         /// Time after which packets that leave are those of the next process, on the monotonic clock.
         cut_us: u64,
         peers: Vec<Session>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rack: Option<Rack>,
     },
     /// The next process works, and has done so from this time after the cut on.
     Taken { after_us: u64, sessions: usize },
@@ -54,10 +70,71 @@ pub(crate) struct Session {
     seals: (u32, u64),
     opens: Vec<(u32, u64)>,
     shown: Vec<(u32, u8)>,
+    /// Absent if all networks are listed.
+    #[serde(default)]
+    listed: Option<Vec<IpNet>>,
     watched: Vec<IpNet>,
     position: u64,
     report: String,
+    #[serde(default)]
+    link: Vec<u64>,
+    #[serde(default)]
+    lengths: (usize, Option<usize>),
     counts: [u64; 2],
+}
+
+/// A rack: [`RackHandover`], with tokens as hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Rack {
+    token: String,
+    number: u64,
+    others: Vec<Other>,
+    parts: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Other {
+    token: Option<String>,
+    number: u64,
+    past: Vec<String>,
+}
+
+impl From<RackHandover> for Rack {
+    fn from(left: RackHandover) -> Self {
+        let other = |other: OtherHandover| Other {
+            token: other.token.map(|token| hex(&token.0)),
+            number: other.number,
+            past: other.past.iter().map(|token| hex(&token.0)).collect(),
+        };
+        Self {
+            token: hex(&left.token.0),
+            number: left.number,
+            others: left.others.into_iter().map(other).collect(),
+            parts: left.parts,
+        }
+    }
+}
+
+impl Rack {
+    /// Returns what the core takes; `None` if a token is not made of hexadecimal digits.
+    pub(crate) fn read(self) -> Option<RackHandover> {
+        let other = |other: Other| {
+            Some(OtherHandover {
+                token: match &other.token {
+                    Some(text) => Some(token(text)?),
+                    None => None,
+                },
+                number: other.number,
+                past: other.past.iter().map(|text| token(text)).collect::<Option<_>>()?,
+            })
+        };
+        Some(RackHandover {
+            token: token(&self.token)?,
+            number: self.number,
+            others: self.others.into_iter().map(other).collect::<Option<_>>()?,
+            parts: self.parts,
+        })
+    }
 }
 
 impl From<PeerHandover> for Session {
@@ -78,8 +155,11 @@ impl From<PeerHandover> for Session {
             seals: left.seals,
             opens: left.opens,
             shown: left.shown,
+            listed: Some(left.listed),
             watched: left.watched,
             position: left.position,
+            link: left.link,
+            lengths: left.lengths,
             counts: left.counts,
         }
     }
@@ -100,6 +180,7 @@ impl Session {
             },
             past: self.past.iter().map(|text| token(text)).collect::<Option<_>>()?,
             report: bytes(&self.report)?,
+            listed: self.listed.unwrap_or_else(|| self.networks.clone()),
             networks: self.networks,
             is_tunnel: self.is_tunnel,
             address: self.address,
@@ -108,6 +189,8 @@ impl Session {
             shown: self.shown,
             watched: self.watched,
             position: self.position,
+            link: self.link,
+            lengths: self.lengths,
             counts: self.counts,
         })
     }
@@ -172,14 +255,34 @@ mod tests {
             seals: (7, u64::MAX),
             opens: vec![(8, 9)],
             shown: vec![(10, 2)],
+            listed: vec!["10.81.2.0/25".parse().unwrap()],
             watched: vec!["fd00::/48".parse().unwrap()],
             position: 1 << 60,
             report: vec![0, 127, 255],
+            link: vec![1, u64::MAX],
+            lengths: (1_372, Some(1_374)),
             counts: [11, 12],
         };
-        let message = Message::Over { cut_us: 5, peers: vec![left.clone().into()] };
+        let other =
+            OtherHandover { token: Some(Token([8; 16])), number: u64::MAX, past: vec![Token([9; 16])] };
+        let rack = RackHandover {
+            token: Token([7; 16]),
+            number: 1 << 60,
+            others: vec![other, OtherHandover::default()],
+            parts: vec!["east-1".to_owned()],
+        };
+        assert_eq!(Rack::from(rack.clone()).read(), Some(rack.clone()));
+        let message = Message::Over { cut_us: 5, peers: vec![left.clone().into()], rack: Some(rack.into()) };
         let text = serde_json::to_string(&message).unwrap();
         assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), message);
+        // A version that knew of no racks said nothing of them.
+        let earlier = text.replace("\"listed\":[\"10.81.2.0/25\"],", "");
+        let earlier = &earlier[..earlier.find(",\"rack\"").unwrap()];
+        let Message::Over { peers, rack: None, .. } = serde_json::from_str(&format!("{earlier}}}")).unwrap()
+        else {
+            panic!("expected the message without a rack")
+        };
+        assert_eq!(peers[0].clone().read().unwrap().listed, left.networks);
         let session = Session::from(left.clone());
         assert_eq!(session.clone().read(), Some(left));
         for wrong in ["", "0", "zz", "+1", "é", &"00".repeat(15), &"00".repeat(17)] {

@@ -31,6 +31,7 @@ use tracing::{debug, info, warn};
 use crate::config::GatewayConfig;
 use crate::engine::ALL_OUTGOING;
 use crate::passive::{Passive, clock_us};
+use crate::rack::Racked;
 use crate::tunnel;
 use door::Door;
 pub use door::{Outcome, RequestError, request};
@@ -158,11 +159,6 @@ fn obstacle(config: &GatewayConfig, splits: bool) -> Option<&'static str> {
     if tunnel::is_wanted(config) {
         return Some("packets in a tunnel cannot be handed over");
     }
-    if config.rack.is_some() {
-        return Some(
-            "the parts of a member of a rack cannot be handed over, and the other members take them",
-        );
-    }
     splits.then_some("connections that are split cannot be handed over")
 }
 
@@ -246,11 +242,13 @@ impl Passive {
         let unsent = |error: io::Error| format!("the next process does not read: {error}");
         match (work.stage, message) {
             (_, Message::Failed { reason }) => return Err(reason),
-            (Stage::Starting, Message::Ready { version, listen, wan }) => {
+            (Stage::Starting, Message::Ready { version, listen, wan, rack }) => {
                 check(version, listen, &wan, &self.config)?;
+                check_rack(rack, &self.config)?;
                 let peers = self.engine.gateway.describe_sessions();
                 let peers = peers.into_iter().map(Into::into).collect();
-                work.link.send(&Message::Sessions { peers }, &[]).map_err(unsent)?;
+                let held = self.rack.as_mut().map(Racked::begin_handover);
+                work.link.send(&Message::Sessions { peers, held }, &[]).map_err(unsent)?;
                 (work.stage, work.until_us) = (Stage::Watching, now_us + ANSWER_US);
             }
             (Stage::Watching, Message::Watching) => {
@@ -283,8 +281,11 @@ impl Passive {
         (work.stage, work.until_us) = (Stage::Given, now_us + TAKE_US);
         self.ports.outlets.is_silent = true;
         self.engine.skips_outgoing_until_us = ALL_OUTGOING;
-        let over = Message::Over { cut_us: clock_us(), peers };
-        let sent = work.link.send(&over, &[self.ports.outlets.socket.as_fd()]);
+        let rack = self.rack.as_ref().map(|racked| racked.hand_over().into());
+        let over = Message::Over { cut_us: clock_us(), peers, rack };
+        let heartbeats = self.rack.as_ref().map(|racked| racked.socket.as_fd());
+        let passed: Vec<_> = [self.ports.outlets.socket.as_fd()].into_iter().chain(heartbeats).collect();
+        let sent = work.link.send(&over, &passed);
         sent.map_err(|error| format!("the next process does not read: {error}"))
     }
 
@@ -327,6 +328,9 @@ impl Passive {
 
     /// Goes on alone after an upgrade that has failed at this stage.
     fn go_on(&mut self, stage: Stage) {
+        if let Some(racked) = &mut self.rack {
+            racked.take_back();
+        }
         match stage {
             Stage::Given => {
                 self.engine.gateway.take_back();
@@ -394,4 +398,20 @@ fn check(
         "expected a file with `listen = \"{own_listen}\"` and `wan = \"{own_wan}\"`, as this process uses them, saw \
          {listen} and {wan}; reload it first"
     ))
+}
+
+/// Checks that the next process is the same member of the same rack.
+fn check_rack(rack: Option<u64>, present: &GatewayConfig) -> Result<(), String> {
+    if rack == present.rack.as_ref().map(|rack| rack.core().mark()) {
+        return Ok(());
+    }
+    Err(match (&present.rack, rack) {
+        (Some(_), Some(_)) => {
+            "expected a file with the rack that this process is in, saw another one; reload it first".to_owned()
+        }
+        (Some(_), None) => "expected a file and a program with the rack that this process is in, saw none; reload \
+                            the file first, or restart the gateway, because an earlier version hands no racks over"
+            .to_owned(),
+        (None, _) => "expected a file without a rack, as in this process, saw one; reload it first".to_owned(),
+    })
 }

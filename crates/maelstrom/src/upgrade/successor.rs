@@ -1,10 +1,12 @@
 //! The process that takes over: what it does beside the other one, and after it.
 
 use std::io;
+use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use maelstrom_core::PeerHandover;
+use maelstrom_core::rack::RackHandover;
 use netio::poll::{Interest, Poller};
 use netio::tap::{Tap, TapKind};
 use netio::udp::RepairSocket;
@@ -25,11 +27,19 @@ const LOOK: Duration = Duration::from_millis(5);
 /// looks like two of which one was lost; one that nobody codes is only not protected.
 const MARGIN_US: u64 = 200;
 
-/// Parts that a process has taken over: the repair socket, the time of the hand-over, and the number of
-/// sessions.
+/// Parts that a process has taken over: the repair socket, the rack with its socket, the time of the
+/// hand-over, and the number of sessions.
 pub(crate) struct Inheritance {
     pub(crate) socket: RepairSocket,
+    pub(crate) rack: Option<(UdpSocket, RackHandover)>,
     pub(crate) former: Former,
+}
+
+/// The last message of the other process.
+struct Left {
+    cut_us: u64,
+    peers: Vec<PeerHandover>,
+    rack: Option<RackHandover>,
 }
 
 /// The process that this one has taken over from.
@@ -58,14 +68,20 @@ impl Inheritance {
     ) -> Result<Self, StartError> {
         let failed = |error| StartError::new("take over from the present process", error);
         let (listen, wan) = (config.gateway.listen, config.gateway.wan.clone());
-        link.send(&Message::Ready { version: VERSION, listen, wan }, &[]).map_err(failed)?;
+        let rack = config.rack.as_ref().map(|rack| rack.core().mark());
+        link.send(&Message::Ready { version: VERSION, listen, wan, rack }, &[]).map_err(failed)?;
         engine.skips_outgoing_until_us = ALL_OUTGOING;
-        let Message::Sessions { peers } = link.wait(PATIENCE).map_err(failed)? else {
+        let Message::Sessions { peers, held } = link.wait(PATIENCE).map_err(failed)? else {
             return Err(failed(io::ErrorKind::InvalidData.into()));
         };
+        if held.is_some() {
+            engine.gateway.hold(clock_us(), held);
+        }
         engine.gateway.watch_for(clock_us(), &read(peers).map_err(failed)?);
         link.send(&Message::Watching, &[]).map_err(failed)?;
-        let (cut_us, peers) = watch(&mut link, tap, engine).map_err(failed)?;
+        let Left { cut_us, peers, rack } = watch(&mut link, tap, engine).map_err(failed)?;
+        let rack = rack.map(|rack| heartbeats(&mut link).map(|socket| (socket, rack)));
+        let rack = rack.transpose().map_err(failed)?;
         let socket = link.take_passed().ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
         let socket = RepairSocket::adopt(socket).map_err(failed)?;
         let sessions = engine.gateway.resume(clock_us(), &peers);
@@ -75,20 +91,28 @@ impl Inheritance {
         }
         engine.skips_outgoing_until_us = cut_us + MARGIN_US;
         engine.begin();
-        Ok(Self { socket, former: Former { link, sessions, cut_us, is_told: false, is_main: false } })
+        Ok(Self { socket, rack, former: Former { link, sessions, cut_us, is_told: false, is_main: false } })
     }
 }
 
-/// Watches the packets that arrive, until the other process stops; returns when that was, and its sessions.
+/// Returns the socket for heartbeats, which came last.
+fn heartbeats(link: &mut Link) -> io::Result<UdpSocket> {
+    link.take_passed().map(UdpSocket::from).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Watches the packets that arrive, until the other process stops; returns what that one leaves.
 #[expect(clippy::disallowed_methods, reason = "not a core: bounds the wait for another process")]
-fn watch(link: &mut Link, tap: &mut Tap, engine: &mut Engine) -> io::Result<(u64, Vec<PeerHandover>)> {
+fn watch(link: &mut Link, tap: &mut Tap, engine: &mut Engine) -> io::Result<Left> {
     let mut poller = Poller::new()?;
     poller.add(tap, 0, Interest::Readable)?;
     poller.add(&link.as_fd(), 1, Interest::Readable)?;
     let end = std::time::Instant::now() + PATIENCE;
     while std::time::Instant::now() < end {
         match link.poll()? {
-            Some(Message::Over { cut_us, peers }) => return Ok((cut_us, read(peers)?)),
+            Some(Message::Over { cut_us, peers, rack }) => {
+                let rack = rack.map(|rack| rack.read().ok_or_else(unreadable)).transpose()?;
+                return Ok(Left { cut_us, peers: read(peers)?, rack });
+            }
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
             None => {}
         }
@@ -101,7 +125,11 @@ fn watch(link: &mut Link, tap: &mut Tap, engine: &mut Engine) -> io::Result<(u64
 
 fn read(peers: Vec<Session>) -> io::Result<Vec<PeerHandover>> {
     let peers: Option<Vec<_>> = peers.into_iter().map(Session::read).collect();
-    peers.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "expected sessions, saw something else"))
+    peers.ok_or_else(unreadable)
+}
+
+fn unreadable() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "expected sessions, saw something else")
 }
 
 impl Passive {

@@ -13,9 +13,11 @@ Examples:
   undrop gateway health
   undrop gateway health --config /etc/undrop/gateway.toml
   undrop gateway health --json | jq -r '.reasons[].id'
+  undrop gateway health --part east-1
 
 Exit codes, as of monitoring plugins: 0 protected; 1 degraded (packets stay lost, a peer is down, recovery
-pauses); 2 down (no peer is up, or no gateway answers); 3 unknown (wrong usage, or a file that cannot be read).";
+pauses); 2 down (no peer is up, or no gateway answers); 3 unknown (wrong usage, or a file that cannot be read).
+With `--part`: 0 if this gateway has taken the part of its rack; 2 if not; 3 if there is no such part.";
 
 /// Schema of the document.
 const SCHEMA: &str = "undrop.gateway.health/1";
@@ -35,6 +37,9 @@ pub struct Args {
     /// Print the verdict and its reasons as JSON
     #[arg(long)]
     json: bool,
+    /// Tell instead whether this gateway has taken a part of its rack, for scripts that move routes
+    #[arg(long, value_name = "NAME", conflicts_with = "json")]
+    part: Option<String>,
 }
 
 /// The verdict about a gateway and its peers.
@@ -69,14 +74,39 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(UNKNOWN));
         }
     };
+    let status = status::read(&control).map_err(anyhow::Error::from);
+    if let Some(part) = &args.part {
+        return of_part(part, status);
+    }
     // Whatever keeps the answer away, nobody knows of a gateway that protects.
-    let health = status::read(&control).map_or_else(|error| Health::unknown(&error.into()), Health::of);
+    let health = status.map_or_else(|error| Health::unknown(&error), Health::of);
     output::line(&if args.json { serde_json::to_string_pretty(&health)? } else { health.to_text() })?;
     Ok(match health.state.as_str() {
         "protected" => ExitCode::SUCCESS,
         "degraded" => ExitCode::from(DEGRADED),
         _ => ExitCode::from(DOWN),
     })
+}
+
+/// Tells whether the gateway has taken a part.
+fn of_part(name: &str, status: anyhow::Result<Status>) -> anyhow::Result<ExitCode> {
+    let parts = match status {
+        Ok(status) => status.rack.map(|rack| rack.parts).unwrap_or_default(),
+        Err(error) => {
+            output::line(&format!("down, {error:#}"))?;
+            return Ok(ExitCode::from(DOWN));
+        }
+    };
+    let Some(part) = parts.iter().find(|part| part.name == name) else {
+        let known: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+        let known = if known.is_empty() { "none, in no rack".to_owned() } else { known.join(", ") };
+        let _ = failure::report(&anyhow::anyhow!(
+            "expected the name of a part of the gateway's rack ({known}), saw {name:?}"
+        ));
+        return Ok(ExitCode::from(UNKNOWN));
+    };
+    output::line(&format!("{name}: {}", if part.held { "taken here" } else { "not taken here" }))?;
+    Ok(ExitCode::from(if part.held { 0 } else { DOWN }))
 }
 
 impl Health {

@@ -1,6 +1,11 @@
-//! Two gateways of one site that share its traffic, on the kernel's network: one is killed and returns, and
-//! the routes follow, as VRRP moves them.
+//! Gateways of one site that share its traffic, on the kernel's network: one is killed and returns, and the
+//! routes follow, as VRRP moves them.
 
+mod load;
+mod upgrade;
+mod vrrp;
+
+use std::cell::RefCell;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -25,10 +30,11 @@ use crate::pair::PROGRAM;
 const LOSS: f64 = 0.03;
 /// Number of streams of which one must be protected all the time.
 const TRIES: usize = 6;
-/// The far gateway among the processes; members are 1 and 2.
+/// The far gateway among the processes; members count from 1.
 const FAR: usize = 0;
-/// The parts, and an address in each.
-const PARTS: [(&str, &str); 2] = [("10.81.2.0/25", "10.81.2.2"), ("10.81.2.128/25", "10.81.2.130")];
+/// The parts of the members, and an address in each.
+type Parts = &'static [(&'static str, &'static str)];
+const TWO: Parts = &[("10.81.2.0/25", "10.81.2.2"), ("10.81.2.128/25", "10.81.2.130")];
 
 /// ```text
 ///             ┌─ east-1 ─┐
@@ -37,7 +43,9 @@ const PARTS: [(&str, &str); 2] = [("10.81.2.0/25", "10.81.2.2"), ("10.81.2.128/2
 ///  10.81.5.0/24        10.81.1.0/24   10.81.9.0/24                        10.81.2.0/24
 /// ```
 struct Lab {
-    processes: [Option<Child>; 3],
+    processes: RefCell<Vec<Option<Child>>>,
+    /// One for each member.
+    parts: Parts,
     sites: TwoSites,
     /// The host of the site with the rack, with a bridge that is its LAN.
     inside: Namespace,
@@ -46,29 +54,41 @@ struct Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        self.processes = [None, None, None];
+        self.processes.get_mut().clear();
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
 impl Lab {
-    fn start(name: &str) -> Self {
+    /// Starts the far gateway and a member for each part, which holds it.
+    fn start(name: &str, parts: Parts) -> Self {
         let link =
             LinkConfig { rate_bps: Some(100_000_000), delay_us: 10_000, seed: 3, ..LinkConfig::default() };
-        let config = TwoSitesConfig { hosts: 2, ..TwoSitesConfig::default() };
+        let config = TwoSitesConfig { hosts: parts.len() as u8, ..TwoSitesConfig::default() };
         let sites = TwoSites::build(&config, &EmulatorConfig::symmetric(link)).unwrap();
         let inside = Namespace::create("inside").unwrap();
         let directory = std::env::temp_dir().join(format!("undrop-rack-{name}-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();
-        let mut lab = Self { processes: [None, None, None], sites, inside, directory };
+        let processes = RefCell::new((0..=parts.len()).map(|_| None).collect());
+        let lab = Self { processes, parts, sites, inside, directory };
         lab.connect();
         lab.write_files();
-        (0..3).for_each(|process| lab.launch(process));
-        lab.wait_for_parts(&[1, 2], [&["east-1"], &["east-2"]]);
+        (0..=parts.len()).for_each(|process| lab.launch(process));
+        lab.wait_for_owners();
         lab
     }
 
-    /// The two hosts of site A are the routers of the members.
+    fn members(&self) -> std::ops::RangeInclusive<usize> {
+        1..=self.parts.len()
+    }
+
+    /// Waits until each member holds its own part, and all know it.
+    fn wait_for_owners(&self) {
+        let members: Vec<usize> = self.members().collect();
+        self.wait_for_parts(&members, &members);
+    }
+
+    /// The hosts of site A are the routers of the members.
     fn connect(&self) {
         self.inside.add_bridge("lan0", 1100).unwrap();
         self.inside.add_address("lan0", "10.81.5.10/24".parse().unwrap()).unwrap();
@@ -82,22 +102,25 @@ impl Lab {
         let (router_a, router_b) = (&self.sites.a.gateway, &self.sites.b.gateway);
         ip(router_a, "route add 10.81.5.0/24 via 10.81.1.2");
         ip(router_b, "route add 10.81.5.0/24 via 10.81.9.1");
-        for (part, (network, _)) in PARTS.iter().enumerate() {
+        for (part, (network, address)) in self.parts.iter().enumerate() {
             ip(router_a, &format!("rule add from {network} to 10.81.5.0/24 lookup {}", 101 + part));
             self.lead(part, part + 1);
+            if part > 0 {
+                ip(&self.sites.b.hosts[0], &format!("addr add {address}/24 dev eth0"));
+            }
         }
-        ip(&self.sites.b.hosts[0], "addr add 10.81.2.130/24 dev eth0");
     }
 
     /// Leads the packets of a part past a member, in both directions.
     fn lead(&self, part: usize, member: usize) {
-        ip(&self.inside, &format!("route replace {} via 10.81.5.{member}", PARTS[part].0));
+        ip(&self.inside, &format!("route replace {} via 10.81.5.{member}", self.parts[part].0));
         let route = format!("route replace 10.81.5.0/24 via 10.81.1.{} table {}", member + 1, 101 + part);
         ip(&self.sites.a.gateway, &route);
     }
 
     fn write_files(&self) {
-        for key in ["rack", "peer-1", "peer-2"] {
+        let peer_keys = self.members().map(|member| format!("peer-{member}"));
+        for key in peer_keys.chain(["rack".to_owned()]) {
             KeyText::generate().unwrap().write_new(&self.directory.join(format!("{key}.key"))).unwrap();
         }
         let code = "[code]\nscheme = \"layered\"\n";
@@ -115,12 +138,12 @@ impl Lab {
                 member + 1
             )
         };
-        let far = format!("{}{}{}", gateway(FAR, "wan0", "10.81.9.2"), peer(1), peer(2));
+        let far = self.members().map(peer).fold(gateway(FAR, "wan0", "10.81.9.2"), |far, peer| far + &peer);
         fs::write(self.file(FAR), far).unwrap();
-        for member in [1, 2] {
+        for member in self.members() {
             let mut text = gateway(member, "eth0", &format!("10.81.1.{}", member + 1));
             text += &format!("[rack]\nmember = \"east-{member}\"\nkey_file = \"rack.key\"\n");
-            for (at, (network, _)) in PARTS.iter().enumerate() {
+            for (at, (network, _)) in self.parts.iter().enumerate() {
                 let number = at + 1;
                 text += &format!(
                     "[[member]]\nname = \"east-{number}\"\naddress = \"10.81.5.{number}:4702\"\n\
@@ -147,18 +170,19 @@ impl Lab {
         if process == FAR { &self.sites.b.gateway } else { &self.sites.a.hosts[process - 1] }
     }
 
-    fn launch(&mut self, process: usize) {
+    fn launch(&self, process: usize) {
         let log = self.directory.join(format!("gateway-{process}.log"));
         let log = fs::File::options().create(true).append(true).open(log).unwrap();
         let mut command = Command::new(PROGRAM);
         command.args(["gateway", "run", "--config"]).arg(self.file(process));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        self.processes[process] = Some(self.namespace(process).spawn(command).unwrap());
+        let child = self.namespace(process).spawn(command).unwrap();
+        self.processes.borrow_mut()[process] = Some(child);
     }
 
     /// Kills a process without a word to anybody.
-    fn kill(&mut self, process: usize) {
-        let mut child = self.processes[process].take().unwrap();
+    fn kill(&self, process: usize) {
+        let mut child = self.processes.borrow_mut()[process].take().unwrap();
         child.signal(Signal::SIGKILL).unwrap();
     }
 
@@ -175,14 +199,15 @@ impl Lab {
             let log = fs::read_to_string(self.directory.join(format!("gateway-{process}.log")));
             format!("-- process {process}\n{}\n", log.unwrap_or_default())
         };
-        (0..3).map(log).collect()
+        (0..=self.parts.len()).map(log).collect()
     }
 
-    /// Waits until these members agree who protects each part.
-    fn wait_for_parts(&self, members: &[usize], parts: [&[&str]; 2]) {
+    /// Waits until these members agree who protects each part, alone.
+    fn wait_for_parts(&self, members: &[usize], parts: &[usize]) {
+        let parts: Vec<_> = parts.iter().map(|member| vec![format!("east-{member}")]).collect();
         let agree = |member: usize| {
             let rack = self.rack(member);
-            rack.is_some_and(|rack| rack.parts.iter().map(|part| &part.protected_by[..]).eq(parts))
+            rack.is_some_and(|rack| rack.parts.iter().map(|part| &part.protected_by).eq(&parts))
         };
         let found = wait_for(|| members.iter().all(|member| agree(*member)).then_some(()));
         let seen = || members.iter().map(|member| self.rack(*member)).collect::<Vec<_>>();
@@ -190,9 +215,9 @@ impl Lab {
     }
 
     /// Packets that the far gateway, and those of the rack, have recovered for each member's session.
-    fn recovered(&self) -> [u64; 2] {
+    fn recovered(&self) -> Vec<u64> {
         let status = self.status(FAR).unwrap();
-        [0, 1].map(|peer| status.peers[peer].ingress.injected_packets)
+        status.peers.iter().map(|peer| peer.ingress.injected_packets).collect()
     }
 
     /// Sends packets of a part each way over a link that loses some. Asserts that most of these are recovered
@@ -200,10 +225,11 @@ impl Lab {
     fn assert_recovered(&self, part: usize, member: usize) {
         let host = &self.sites.b.hosts[0];
         let back = Between { from: host, to: &self.inside, address: "10.81.5.10".parse().unwrap() };
-        let other = self.recovered()[2 - member];
+        let others = || self.recovered().iter().sum::<u64>() - self.recovered()[member - 1];
+        let before = others();
         self.assert_recovered_by(part, member, self.there(part), || self.recovered()[member - 1]);
         // A packet of an earlier stream may come back late.
-        let stragglers = self.recovered()[2 - member] - other;
+        let stragglers = others() - before;
         assert!(stragglers < 5, "{stragglers} of part {part} not by member {member}\n{}", self.logs());
         // The host sends from its first address.
         if part == 0 {
@@ -238,7 +264,7 @@ impl Lab {
 
     /// From inside to an address of a part.
     fn there(&self, part: usize) -> Between<'_> {
-        let address = PARTS[part].1.parse().unwrap();
+        let address = self.parts[part].1.parse().unwrap();
         Between { from: &self.inside, to: &self.sites.b.hosts[0], address }
     }
 
@@ -282,11 +308,11 @@ fn a_part_is_protected_again_after_its_gateway_is_killed_and_when_it_returns() {
     ) {
         return;
     }
-    let mut lab = Lab::start("killed");
+    let lab = Lab::start("killed", TWO);
     lab.assert_recovered(0, 1);
     lab.assert_recovered(1, 2);
     lab.kill(1);
-    lab.wait_for_parts(&[2], [&["east-2"], &["east-2"]]);
+    lab.wait_for_parts(&[2], &[2, 2]);
     lab.lead(0, 2);
     lab.assert_recovered(0, 2);
     lab.assert_recovered(1, 2);
@@ -295,7 +321,7 @@ fn a_part_is_protected_again_after_its_gateway_is_killed_and_when_it_returns() {
     let health = lab.status(2).unwrap().health;
     assert!(health.reasons.iter().all(|reason| reason.id != "part_unprotected"), "{health:?}");
     lab.launch(1);
-    lab.wait_for_parts(&[1, 2], [&["east-1"], &["east-2"]]);
+    lab.wait_for_owners();
     lab.lead(0, 1);
     lab.assert_recovered(0, 1);
     lab.assert_recovered(1, 2);
@@ -317,7 +343,7 @@ fn where_all_packets_pass_both_gateways_a_part_needs_no_route_and_comes_once() {
     ) {
         return;
     }
-    let mut lab = Lab::start("chain");
+    let lab = Lab::start("chain", TWO);
     // From inside by the first and the second to the link.
     let [first, second] = [0, 1].map(|at| &lab.sites.a.hosts[at]);
     for member in [first, second] {
@@ -332,7 +358,7 @@ fn where_all_packets_pass_both_gateways_a_part_needs_no_route_and_comes_once() {
     // The second hears nothing of the first, and takes its part. Both protect it.
     let deaf = "table inet deaf { chain input { type filter hook input priority 0; udp dport 4702 drop; }; }";
     run(second, "nft", &[deaf]);
-    lab.wait_for_parts(&[2], [&["east-2"], &["east-2"]]);
+    lab.wait_for_parts(&[2], &[2, 2]);
     assert!(lab.rack(1).unwrap().parts[0].held, "{}", lab.logs());
     let protected = || [1, 2].map(|member| lab.status(member).unwrap().peers[0].egress.source_packets);
     let before = protected();
@@ -340,8 +366,8 @@ fn where_all_packets_pass_both_gateways_a_part_needs_no_route_and_comes_once() {
     let after = protected();
     assert!((0..2).all(|at| after[at] > before[at] + 1_000), "{before:?} {after:?}\n{}", lab.logs());
     run(second, "nft", &["delete table inet deaf"]);
-    lab.wait_for_parts(&[1, 2], [&["east-1"], &["east-2"]]);
+    lab.wait_for_owners();
     lab.kill(1);
-    lab.wait_for_parts(&[2], [&["east-2"], &["east-2"]]);
+    lab.wait_for_parts(&[2], &[2, 2]);
     lab.assert_recovered_by(0, 2, lab.there(0), || lab.recovered()[1]);
 }

@@ -27,10 +27,14 @@ const PACKETS: u64 = 12_000;
 
 /// Processes that have taken over, which have no parent any more. Dropping this kills them.
 #[derive(Default)]
-struct Successors(Vec<Pid>);
+pub(crate) struct Successors(Vec<Pid>);
 
 impl Successors {
-    fn stop(&mut self) {
+    pub(crate) fn add(&mut self, process: i32) {
+        self.0.push(Pid::from_raw(process));
+    }
+
+    pub(crate) fn stop(&mut self) {
         for pid in std::mem::take(&mut self.0) {
             // It may have handed over.
             let _ = kill(pid, Signal::SIGTERM);
@@ -47,8 +51,13 @@ impl Drop for Successors {
 
 /// Runs `undrop gateway upgrade` for one side; returns the number of the new process, or what it said.
 fn upgrade(pair: &GatewayPair, side: usize) -> Result<i32, String> {
+    upgrade_by(&pair.config(side))
+}
+
+/// Runs `undrop gateway upgrade` with a file; returns the number of the new process, or what it said.
+pub(crate) fn upgrade_by(config: &Path) -> Result<i32, String> {
     let mut command = Command::new(PROGRAM);
-    command.args(["gateway", "upgrade", "--config"]).arg(pair.config(side));
+    command.args(["gateway", "upgrade", "--config"]).arg(config);
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     if !output.status.success() {
@@ -98,7 +107,7 @@ fn a_gateway_hands_over_under_traffic_and_no_session_begins() {
         for side in [0, 1, 0] {
             wait_until("packets are recovered", || peer(&pair, side).ingress.injected_packets > 20);
             let process = upgrade(&pair, side).unwrap_or_else(|said| panic!("{said}\n{}", pair.logs()));
-            successors.0.push(Pid::from_raw(process));
+            successors.add(process);
         }
         for side in [0, 1] {
             wait_until("packets are recovered", || peer(&pair, side).ingress.injected_packets > 20);
