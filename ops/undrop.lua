@@ -72,6 +72,16 @@ local LAYOUTS = {
       { name = "newest", id = "newest", bytes = 4, zero = { field = "flags", bit = 0 } },
     },
   },
+  beat = {
+    protocol = "maelstrom",
+    fields = {
+      { name = "kind", id = "kind", bytes = 1, is = "hex", min = 177, max = 177 },
+      { name = "zero", id = "zero", bytes = 1, max = 0 },
+      { name = "nonce", id = "nonce", bytes = 12 },
+      { name = "body", id = "body", rest = true, leaves = 16, min = 160, max = 160 },
+      { name = "tag", id = "tag", bytes = 16 },
+    },
+  },
   chunk = {
     protocol = "ricochet",
     fields = {
@@ -848,6 +858,22 @@ local function dissect_maelstrom(tvb, pinfo, root)
   return tvb:len()
 end
 
+-- A heartbeat of a rack, which is known by its port alone.
+local rack = Proto("undrop_rack", "Undrop rack")
+
+function rack.dissector(tvb, pinfo, root)
+  pinfo.cols.protocol = "Undrop rack"
+  local tree = root:add(rack, tvb:range())
+  local state = { tvb = tvb, stop = tvb:len(), tree = tree, seen = {}, text = {}, protocol = "maelstrom" }
+  local why, where = read_layout("beat", 0, state)
+  pinfo.cols.info = "Heartbeat"
+  if why then
+    tree:add_proto_expert_info(malformed.maelstrom, string.format("Malformed datagram: %s: %s", where, why))
+    pinfo.cols.info:append(string.format(" [malformed: %s: %s]", where, why))
+  end
+  return tvb:len()
+end
+
 -- A Hello has 82 bytes and 18 for each of up to 60 networks between header and tag.
 local function is_maelstrom(tvb)
   local networks = (tvb:len() - 14 - 16 - 82) / 18
@@ -863,19 +889,23 @@ protocols.ricochet.prefs.trailer = Pref.enum(
 protocols.ricochet.prefs.ports = Pref.range("UDP ports", "7900,7911", "Ports of nodes and of groups", 65535)
 protocols.maelstrom.prefs.ports = Pref.range("UDP ports", "4700", "Ports of gateways", 65535)
 
-local function arrange(name, dissect, is_one)
-  local protocol, ports = protocols[name], nil
-  protocol.dissector = dissect
-  local udp = DissectorTable.get("udp.port")
+rack.prefs.ports = Pref.range("UDP ports", "4702", "Ports of the members of a rack", 65535)
+
+-- Follows the ports that a protocol has by its settings.
+local function follow_ports(protocol)
+  local udp, ports = DissectorTable.get("udp.port"), protocol.prefs.ports
   function protocol.prefs_changed()
-    if ports then
-      udp:remove(ports, protocol)
-    end
+    udp:remove(ports, protocol)
     ports = protocol.prefs.ports
     udp:add(ports, protocol)
   end
-  ports = protocol.prefs.ports
   udp:add(ports, protocol)
+end
+
+local function arrange(name, dissect, is_one)
+  local protocol = protocols[name]
+  protocol.dissector = dissect
+  follow_ports(protocol)
   protocol:register_heuristic("udp", function(tvb, pinfo, root)
     if not is_one(tvb) then
       return false
@@ -888,3 +918,4 @@ end
 
 arrange("ricochet", dissect_ricochet, is_ricochet)
 arrange("maelstrom", dissect_maelstrom, is_maelstrom)
+follow_ports(rack)

@@ -1,5 +1,9 @@
 //! The dissector for Wireshark, `ops/undrop.lua`, shows the outer headers of what gateways send.
 
+use std::net::SocketAddr;
+
+use maelstrom_core::PeerKey;
+use maelstrom_core::rack::{Member, Rack, RackConfig, Standing, by_hand};
 use maelstrom_core::wire::{SealedHeader, VERSION};
 use testkit::packet::udp4;
 use testkit::wireshark::{Capture, dissect};
@@ -62,4 +66,40 @@ fn datagrams_that_are_none_of_gateways_are_malformed() {
         "Malformed datagram: part of the key: expected a known value, saw 3",
     ];
     assert_eq!(shown, expected);
+}
+
+/// At their usual port: nothing else tells them from other datagrams.
+#[test]
+fn heartbeats_of_a_rack_are_shown() {
+    let mut beats = Vec::new();
+    let member = |number: u8| Member {
+        name: format!("east-{number}"),
+        address: SocketAddr::from(([10, 81, 1, number], 4_702)),
+    };
+    let members = vec![member(1), member(2)];
+    let parts = by_hand(&["east-1", "east-2"], &[vec!["10.81.2.0/24".parse().unwrap()], Vec::new()]);
+    let config = RackConfig { own: 0, members, parts, key: PeerKey::new([8; 32]) };
+    let mut rack = Rack::new(0, config, [1; 32]);
+    for now_us in [0, 100_000] {
+        rack.handle_timeout(now_us, |_| Standing::default());
+        beats.extend(std::iter::from_fn(|| rack.poll_datagram()).map(|(_, beat)| beat.to_vec()));
+    }
+    assert!(beats.len() >= 2);
+    let good = beats.len();
+    let (mut short, mut later, mut marked) = (beats[0].clone(), beats[0].clone(), beats[0].clone());
+    short.pop();
+    (later[0], marked[1]) = (0xb2, 1);
+    beats.extend([short, later, marked]);
+    let fields = ["maelstrom.kind", "_ws.expert.message"];
+    let Some(shown) = dissect("heartbeats_of_a_rack_are_shown", &captured(&beats, 4_702), &fields) else {
+        return;
+    };
+    assert!(shown[..good].iter().all(|row| row == &["0xb1", ""]), "{shown:?}");
+    let wrong: Vec<&str> = shown[good..].iter().map(|row| row[1].as_str()).collect();
+    let expected = [
+        "Malformed datagram: body: expected at least 176 bytes, saw 175",
+        "Malformed datagram: kind: expected at most 177, saw 178",
+        "Malformed datagram: zero: expected at most 0, saw 1",
+    ];
+    assert_eq!(wrong, expected);
 }

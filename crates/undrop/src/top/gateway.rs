@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use maelstrom::losses::{Losses, PeerLosses};
-use maelstrom::status::{FateStatus, PeerStatus, Status, WindowStatus};
+use maelstrom::status::{FateStatus, MemberStatus, PeerStatus, RackStatus, Status, WindowStatus};
 
 use super::cells::{bars, cut, fit, percent, rate, time};
 use crate::gateway::duration;
@@ -35,6 +35,7 @@ pub(super) fn render(status: &Status, losses: Option<&Losses>) -> String {
         let reasons = peer.health.reasons.iter().map(|reason| format!("  ! {}", reason.text));
         lines.extend(reasons);
     }
+    lines.extend(status.rack.iter().flat_map(rack));
     lines.push(String::new());
     let events = &status.events[status.events.len().saturating_sub(EVENTS_SHOWN)..];
     lines.extend(events.iter().rev().map(|event| {
@@ -45,6 +46,27 @@ pub(super) fn render(status: &Status, losses: Option<&Losses>) -> String {
         let _ = writeln!(text, "{}", fit(line).trim_end());
         text
     })
+}
+
+/// The members of a rack, its parts, and the parts that nobody protects.
+fn rack(rack: &RackStatus) -> Vec<String> {
+    let member = |member: &MemberStatus| match member {
+        _ if member.name == rack.member => format!("{} (here)", member.name),
+        _ if member.differs => format!("{} DIFFERS", member.name),
+        _ if member.present => member.name.clone(),
+        _ => format!("{} GONE", member.name),
+    };
+    let members: Vec<String> = rack.members.iter().map(member).collect();
+    let held = rack.parts.iter().filter(|part| part.held).count();
+    let mut lines = vec![
+        format!("{:<20}{}", "RACK", members.join(", ")),
+        format!("{:<20}{held} of {} taken here", "  parts", rack.parts.len()),
+    ];
+    let unprotected: Vec<&str> = rack.unprotected().collect();
+    if !unprotected.is_empty() {
+        lines.push(format!("  ! nobody protects {}", unprotected.join(", ")));
+    }
+    lines
 }
 
 /// One line for the packets that arrive from a peer, and one for those that leave.
@@ -115,7 +137,7 @@ mod tests {
     use maelstrom::losses::Span;
     use maelstrom::status::{
         BurstStatus, EgressStatus, EventStatus, GatewayStatus, HealthStatus, IngressStatus, LossStatus,
-        PathStatus, ReasonStatus,
+        PartStatus, PathStatus, ReasonStatus,
     };
 
     use super::super::cells::WIDTH;
@@ -219,5 +241,47 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part:?} is not in\n{shown}");
         }
+    }
+
+    #[test]
+    fn a_rack_shows_who_is_gone_and_what_nobody_protects() {
+        let member = |name: &str, present, differs| MemberStatus {
+            name: name.to_owned(),
+            address: "10.81.1.1:4702".parse().unwrap(),
+            present,
+            differs,
+            last_heard_ms: None,
+        };
+        let part = |name: &str, held, protected_by: &[&str]| PartStatus {
+            name: name.to_owned(),
+            held,
+            protected_by: protected_by.iter().map(|&member| member.to_owned()).collect(),
+            ..PartStatus::default()
+        };
+        let rack = RackStatus {
+            member: "east-1".to_owned(),
+            members: vec![
+                member("east-1", true, false),
+                member("east-2", true, false),
+                member("east-3", false, false),
+                member("east-4", false, true),
+            ],
+            parts: vec![part("east-1", true, &["east-1"]), part("east-2", false, &["east-2"])],
+            ..RackStatus::default()
+        };
+        let shown =
+            |rack: &RackStatus| render(&Status { rack: Some(rack.clone()), ..Status::default() }, None);
+        let calm = shown(&rack);
+        assert!(
+            calm.contains("RACK                east-1 (here), east-2, east-3 GONE, east-4 DIFFERS\n"),
+            "{calm}"
+        );
+        assert!(
+            calm.contains("  parts             1 of 2 taken here\n") && !calm.contains("nobody"),
+            "{calm}"
+        );
+        let parts = vec![part("east-1", false, &[]), part("east-2", true, &["east-2"])];
+        let alarming = shown(&RackStatus { parts, ..rack });
+        assert!(alarming.contains("  ! nobody protects east-1\n"), "{alarming}");
     }
 }

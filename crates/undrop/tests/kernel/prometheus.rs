@@ -25,8 +25,9 @@ use crate::pair::{PROGRAM, reload};
 const SERVER: &str = "127.0.0.1:9090";
 /// Addresses of the gateways' metrics.
 const TARGETS: [&str; 2] = ["10.81.9.1:9469", "10.81.9.2:9469"];
-/// Queries of the dashboard that have no answer while nothing is wrong.
-const OF_FAULTS: [&str; 6] = [
+/// Queries of the dashboard that have no answer while nothing is wrong, and without a rack.
+const OF_FAULTS: [&str; 7] = [
+    "undrop_gateway_rack_",
     "undrop_gateway_drops_total",
     "undrop_gateway_concern",
     "undrop_gateway_unprotected_packets_total",
