@@ -1,14 +1,17 @@
 //! TCP between two sites by each way: without gateways, past passive ones, and ended by gateways.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use loss::LossModel;
 use maelstrom::status::Status;
 use netlab::LabError;
 use netlab::emulator::EmulatorConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{TcpFetch, TcpReport, TcpTransfer, Watcher, tcp_fetch, tcp_transfer};
+use nix::sys::signal::Signal;
 use simnet::link::LinkConfig;
 
 use super::pair::{End, GatewayPair, Setting, SplitSetting};
@@ -145,6 +148,21 @@ impl WayStage {
             patience,
         };
         tcp_fetch(between(&self.sites), &fetch, watcher)
+    }
+
+    /// Returns the address of servers at the second site whose connections take the way.
+    pub fn server(&self) -> SocketAddr {
+        SocketAddr::new(self.sites.b.host_v4(0), PORT)
+    }
+
+    /// Lets a gateway read its file again.
+    ///
+    /// # Errors
+    /// If there is none, or it has ended.
+    pub fn reload(&mut self, side: usize) -> anyhow::Result<()> {
+        let child = self.pair.as_mut().and_then(|pair| pair.child(side));
+        child.context("expected a gateway on this side, saw none")?.signal(Signal::SIGHUP)?;
+        Ok(())
     }
 
     /// Returns the sites.

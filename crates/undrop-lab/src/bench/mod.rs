@@ -5,6 +5,7 @@
 
 mod all;
 mod csv;
+mod endure;
 mod fairness;
 mod guard;
 mod links;
@@ -66,6 +67,9 @@ pub(crate) enum Command {
     Fairness(fairness::Plan),
     /// TCP by each way: without gateways, past passive ones, and ended by gateways in split mode.
     Split(split::Plan),
+    /// Split connections under strain: gigabytes over a link that fails, compared byte by byte, and thousands of
+    /// connections at once.
+    Endure(endure::Plan),
     /// TCP goodput while a gateway is stopped for seconds.
     Stall(stall::Plan),
     /// A tunnel over two paths, of which one loses packets and the other dies for seconds.
@@ -111,6 +115,7 @@ pub(crate) fn run(
         Command::Overload(plan) => overload::run(&program()?, plan),
         Command::Fairness(plan) => fairness::run(&program()?, plan),
         Command::Split(plan) => split::run(&program()?, plan),
+        Command::Endure(plan) => endure::run(&program()?, plan),
         Command::Stall(plan) => stall::run(&program()?, plan),
         Command::Paths(plan) => paths::run(&program()?, plan),
         Command::Soak(plan) => soak::run(&program()?, plan),

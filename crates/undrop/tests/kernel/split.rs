@@ -1,5 +1,6 @@
 //! TCP connections that end at the gateways and begin again at the far ones.
 
+mod attack;
 mod drain;
 mod flood;
 mod late;

@@ -103,3 +103,48 @@ fn hundreds_of_clients_wait_for_their_servers_and_none_is_lost() {
     assert_eq!([lab.count(0, "failed"), lab.count(1, "failed")], [0, 0]);
     lab.pair.stop().unwrap();
 }
+
+#[test]
+fn first_packets_that_wait_as_a_gateway_dies_reach_their_server_unsplit() {
+    let test = "first_packets_that_wait_as_a_gateway_dies_reach_their_server_unsplit";
+    let Some(mut lab) = Lab::start_late(test) else { return };
+    let listener = lab.serve();
+    for killed in [0, 1] {
+        let asked = |pair: &GatewayPair| pair.status(1).unwrap().split.unwrap().counters["opened"];
+        let before = asked(&lab.pair);
+        // The server does not answer for a while.
+        let host = &lab.sites.b.hosts[0];
+        let rule = format!(
+            "table inet deaf {{ chain input {{ type filter hook input priority 0; tcp dport {PORT} drop; }}; }}"
+        );
+        nft(host, &rule);
+        let (to, from) = (lab.server(PORT), &lab.sites.a.hosts[0]);
+        let (client, (server, _)) = thread::scope(|scope| {
+            let waiting = scope.spawn(|| from.run(|| TcpStream::connect_timeout(&to, PATIENCE)));
+            wait_until("the first packet waits", || asked(&lab.pair) > before);
+            lab.pair.kill(killed).unwrap();
+            nft(host, "delete table inet deaf");
+            let client =
+                waiting.join().unwrap().unwrap_or_else(|error| panic!("{error}, {killed} was killed"));
+            (patient(client), accept(&listener))
+        });
+        let mut stream = &client;
+        stream.write_all(b"question").unwrap();
+        let mut seen = [0; 8];
+        (&server).read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"question");
+        let end = [&lab.sites.a.gateway, &lab.sites.b.gateway][killed];
+        lab.pair.launch(killed, end).unwrap();
+        wait_until("the gateway answers", || {
+            lab.pair.status(killed).is_ok_and(|status| status.split.is_some())
+        });
+        lab.wait_until_splitting(0);
+        lab.wait_until_splitting(1);
+    }
+    lab.pair.stop().unwrap();
+}
+
+fn nft(host: &netlab::Namespace, command: &str) {
+    let output = host.run(|| std::process::Command::new("nft").arg(command).output()).unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,218 @@
+//! Many connections at once, each with a steady rate, while short ones begin and end.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use undrop::output;
+
+use super::{Costs, Plan, costs, cpu_s};
+use crate::bench::rig;
+
+/// Bytes of the answer to a short connection.
+const SHORT: usize = 10_000;
+/// Time after which a short connection counts as lost.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Interval between turns of both ends.
+const TURN: Duration = Duration::from_millis(20);
+/// First byte of a client that wants bytes until it ends, and of one that wants [`SHORT`] bytes.
+const WANTS: [u8; 2] = [b'L', b'S'];
+
+/// Fates of the connections.
+#[derive(Default)]
+struct Fates {
+    /// Bytes of each long connection after all had begun.
+    long: Vec<u64>,
+    long_lost: usize,
+    /// Times of short connections in microseconds.
+    short_us: Vec<u64>,
+    short_lost: usize,
+    seconds: f64,
+}
+
+pub(super) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
+    println!(
+        "| connections | lost | bytes/s of each: mean (min–max) | short ones | lost | ms: median, 99 % | cores | MiB of each gateway |"
+    );
+    println!("|--:|--:|--:|--:|--:|--:|--:|---|");
+    let stage = plan.stage(program)?;
+    let to = stage.server();
+    let listener = stage.sites().b.hosts[0].run(|| TcpListener::bind(to))?;
+    listener.set_nonblocking(true)?;
+    let (is_over, before_s, begun) = (AtomicBool::new(false), cpu_s(&stage)?, Instant::now());
+    let fates = thread::scope(|scope| {
+        let serving = scope.spawn(|| serve(&listener, plan.each, &is_over));
+        let fates = stage.sites().a.hosts[0].run(|| crowd(to, plan));
+        is_over.store(true, Ordering::Relaxed);
+        serving.join().map_err(|_| anyhow::anyhow!("the server panicked"))??;
+        fates
+    })?;
+    let Costs { cores, resident_mib, .. } = costs(&stage, before_s, begun.elapsed().as_secs_f64())?;
+    let rates: Vec<f64> = fates.long.iter().map(|&bytes| bytes as f64 / fates.seconds).collect();
+    let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+    let (_, least, most) = rig::spread(rates);
+    let mut times = fates.short_us;
+    times.sort_unstable();
+    let ms = |share: f64| rig::quantile(&times, share) as f64 / 1e3;
+    output::line(&format!(
+        "| {} | {} | {mean:.0} ({least:.0}–{most:.0}) | {} | {} | {:.0}, {:.0} | {cores:.2} | {resident_mib:?} |",
+        fates.long.len(),
+        fates.long_lost,
+        times.len() + fates.short_lost,
+        fates.short_lost,
+        ms(0.5),
+        ms(0.99)
+    ))?;
+    stage.close()
+}
+
+/// A connection at the server.
+struct Served {
+    stream: TcpStream,
+    since: Instant,
+    sent: u64,
+    /// Bytes that it gets; `None` as long as it has not said what it wants.
+    wants: Option<u64>,
+}
+
+/// Serves all connections on one thread until told to end.
+fn serve(listener: &TcpListener, each: u64, is_over: &AtomicBool) -> anyhow::Result<()> {
+    let content = vec![0x5a; 1 << 16];
+    let mut served: Vec<Served> = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(true)?;
+                    served.push(Served { stream, since: Instant::now(), sent: 0, wants: None });
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error).context("cannot accept connections"),
+            }
+        }
+        served.retain_mut(|one| one.turn(each, &content));
+        thread::sleep(TURN);
+    }
+    Ok(())
+}
+
+impl Served {
+    /// Sends what is due; returns whether the connection goes on.
+    fn turn(&mut self, each: u64, content: &[u8]) -> bool {
+        let mut wish = [0];
+        match self.stream.read(&mut wish) {
+            Ok(0) => return false,
+            Ok(_) => {
+                self.wants = Some(if wish[0] == WANTS[0] { u64::MAX } else { SHORT as u64 });
+                self.since = Instant::now();
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return false,
+        }
+        let Some(wants) = self.wants else { return true };
+        let paced = (self.since.elapsed().as_secs_f64() * each as f64) as u64;
+        let due = if wants == u64::MAX { paced } else { wants };
+        while self.sent < due {
+            let length = (due - self.sent).min(content.len() as u64) as usize;
+            match self.stream.write(&content[..length]) {
+                Ok(bytes) => self.sent += bytes as u64,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            }
+        }
+        // Dropping it ends a short connection.
+        self.sent < wants
+    }
+}
+
+/// A connection at the client.
+struct Client {
+    stream: TcpStream,
+    begun: Instant,
+    bytes: u64,
+}
+
+/// State of a connection after a turn.
+enum State {
+    Open,
+    Ended,
+    Lost,
+}
+
+impl Client {
+    fn begin(to: SocketAddr, wish: u8) -> std::io::Result<Self> {
+        let begun = Instant::now();
+        let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+        stream.write_all(&[wish])?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, begun, bytes: 0 })
+    }
+
+    fn turn(&mut self, buffer: &mut [u8]) -> State {
+        loop {
+            match self.stream.read(buffer) {
+                Ok(0) => return State::Ended,
+                Ok(bytes) => self.bytes += bytes as u64,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return State::Open,
+                Err(_) => return State::Lost,
+            }
+        }
+    }
+}
+
+/// Opens the long connections at the pace of short ones, and then begins short ones for the time of the plan.
+fn crowd(to: SocketAddr, plan: &Plan) -> anyhow::Result<Fates> {
+    let mut buffer = vec![0; 1 << 16];
+    let (mut fates, mut long, mut short) = (Fates::default(), Vec::new(), Vec::new());
+    let per_turn = (plan.fresh as f64 * TURN.as_secs_f64()).ceil().max(1.0) as usize;
+    while long.len() < plan.connections {
+        for _ in 0..per_turn.min(plan.connections - long.len()) {
+            long.push(Some(Client::begin(to, WANTS[0]).context("cannot begin a connection")?));
+        }
+        turn_long(&mut long, &mut buffer, &mut fates);
+        thread::sleep(TURN);
+    }
+    long.iter_mut().flatten().for_each(|client: &mut Client| client.bytes = 0);
+    let (begun, mut started) = (Instant::now(), 0);
+    while begun.elapsed().as_secs() < plan.seconds || !short.is_empty() {
+        let elapsed_s = begun.elapsed().as_secs_f64().min(plan.seconds as f64);
+        while started < (elapsed_s * plan.fresh as f64) as u64 {
+            started += 1;
+            match Client::begin(to, WANTS[1]) {
+                Ok(client) => short.push(client),
+                Err(_) => fates.short_lost += 1,
+            }
+        }
+        turn_long(&mut long, &mut buffer, &mut fates);
+        short.retain_mut(|client: &mut Client| match client.turn(&mut buffer) {
+            State::Open if client.begun.elapsed() < PATIENCE => true,
+            State::Ended if client.bytes == SHORT as u64 => {
+                fates.short_us.push(client.begun.elapsed().as_micros() as u64);
+                false
+            }
+            _ => {
+                fates.short_lost += 1;
+                false
+            }
+        });
+        thread::sleep(TURN);
+    }
+    fates.seconds = begun.elapsed().as_secs_f64();
+    fates.long = long.into_iter().flatten().map(|client| client.bytes).collect();
+    Ok(fates)
+}
+
+fn turn_long(long: &mut [Option<Client>], buffer: &mut [u8], fates: &mut Fates) {
+    for place in long {
+        if let Some(client) = place
+            && !matches!(client.turn(buffer), State::Open)
+        {
+            *place = None;
+            fates.long_lost += 1;
+        }
+    }
+}
