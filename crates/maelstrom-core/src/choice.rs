@@ -51,7 +51,7 @@ impl Choice {
         self.controller.plan()
     }
 
-    /// What is known of the link.
+    /// Knowledge of the link.
     pub(crate) fn memory(&self) -> Vec<u64> {
         self.controller.memory()
     }

@@ -50,7 +50,7 @@ pub struct PeerHandover {
     pub position: u64,
     /// The latest report of the peer, as on the wire.
     pub report: Vec<u8>,
-    /// What is known of the link, as the core's own numbers; a version that does not understand them begins
+    /// Knowledge of the link, as the core's own numbers; a version that does not understand them begins
     /// without knowledge.
     pub link: Vec<u64>,
     /// Longest datagram that is known to cross the path, and the shortest one that does not, in bytes of UDP

@@ -1,7 +1,7 @@
 //! The knowledge of the link that one process of a gateway leaves to the next one, as numbers.
 //!
-//! The numbers are: the form of the rest, the number of candidates, the rate that was wanted, the longest span,
-//! and the history (`history.rs`). A process that finds another form begins without knowledge.
+//! The numbers are: the form of the rest, the number of candidates, the rate that was wanted, the longest
+//! span, and the history (`history.rs`). A process that finds another form begins without knowledge.
 
 use super::history::History;
 use super::{Controller, Decision, LADDER, Limit};

@@ -5,7 +5,7 @@ use crate::choice::Choice;
 use crate::wire::Report;
 
 impl Egress {
-    /// What is known of the link; empty if the configuration fixes the code.
+    /// Knowledge of the link; empty if the configuration fixes the code.
     pub(crate) fn memory(&self) -> Vec<u64> {
         self.auto.as_ref().map(Choice::memory).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
 //! The rack of a process that leaves it to the one that takes its place (docs/adr/0039).
 //!
 //! The next process goes on with the token and the numbers of this one, so that the other members notice
-//! nothing. What they say of the parts it hears within a heartbeat. Meanwhile it keeps the parts that it got,
+//! nothing. It hears within a heartbeat what they say of the parts. Meanwhile it keeps the parts that it got,
 //! and takes none, because it does not count them as present.
 
 use ipnet::IpNet;
@@ -39,8 +39,8 @@ pub struct OtherHandover {
 }
 
 impl RackConfig {
-    /// Returns a number that configurations of one gateway share if its rack is the same in them: its name, the
-    /// members, and the parts.
+    /// Returns a number that configurations of one gateway share if its rack is the same in them: its name,
+    /// the members, and the parts.
     pub fn mark(&self) -> u64 {
         parts::number_of(&[&super::id_of(self).to_string(), &self.members[self.own].name])
     }

@@ -67,8 +67,8 @@ pub(crate) enum Command {
     Fairness(fairness::Plan),
     /// TCP by each way: without gateways, past passive ones, and ended by gateways in split mode.
     Split(split::Plan),
-    /// Split connections under strain: gigabytes over a link that fails, compared byte by byte, and thousands of
-    /// connections at once.
+    /// Split connections under strain: gigabytes over a link that fails, compared byte by byte, and thousands
+    /// of connections at once.
     Endure(endure::Plan),
     /// TCP goodput while a gateway is stopped for seconds.
     Stall(stall::Plan),
