@@ -14,6 +14,11 @@ const STREAMS_MAX: usize = 1 << 16;
 /// Number of announcements that are sent twice where much is lost: each is likely lost too, and the later
 /// ones come late.
 const TWICE: usize = 4;
+/// Age from which a packet may be announced together with an older one of another stream, in microseconds. A
+/// packet that is merely late has come by then.
+const SETTLED_US: u64 = 1_000;
+/// Maximum number of streams that are looked at for one announcement.
+const LOOKED_AT_MAX: usize = 256;
 /// Number of repairs naming a packet that show that its group knows of it. Repairs go to members as well as
 /// to the sender.
 const NAMED_MIN: u8 = 3;
@@ -68,6 +73,8 @@ pub(crate) struct Due {
     pub(crate) latest: Latest,
     /// Number of times to send it.
     pub(crate) copies: u8,
+    /// Number of earlier announcements of the same packet, made or not.
+    pub(crate) round: usize,
 }
 
 /// The streams that this node sends, and when to announce those that are silent.
@@ -171,22 +178,60 @@ impl Announcer {
                     continue;
                 }
                 let seq = sent.next.wrapping_sub(1);
-                let wait_us = self.first_us.saturating_mul(self.growth.saturating_pow(round as u32 + 1));
-                sent.queued = self.rounds.get_mut(round + 1).map(|next| {
-                    let due_us = now_us.saturating_add(wait_us);
-                    insert(next, Queued { due_us, ..queued });
-                    (round + 1, queued.last_us)
-                });
-                let fresh = now_us < sent.last_us.saturating_add(self.unless_named_us);
-                let known = fresh && sent.named >= NAMED_MIN;
-                if calm && (known || !round.is_multiple_of(self.stride)) {
+                let is_known = sent.is_known(now_us, self.unless_named_us);
+                self.postpone(now_us, round, &queued);
+                if calm && (is_known || !round.is_multiple_of(self.stride)) {
                     continue;
                 }
                 let copies = if calm || round >= TWICE { 1 } else { 2 };
-                return Some(Due { latest: Latest { group: queued.group, seq }, copies });
+                return Some(Due { latest: Latest { group: queued.group, seq }, copies, round });
             }
         }
         None
+    }
+
+    /// Returns the next stream that may be named in an announcement of this round, in place of an
+    /// announcement of its own soon afterwards: one that `is_alike`, and whose newest packet is not so new
+    /// that it may be on its way. `place` is where the search begins, and where the next one does.
+    pub(crate) fn pop_alike(
+        &mut self,
+        now_us: u64,
+        (round, calm): (usize, bool),
+        place: &mut usize,
+        is_alike: impl Fn(GroupId) -> bool,
+    ) -> Option<Latest> {
+        let end_us = now_us + self.first_us.saturating_sub(SETTLED_US);
+        while *place < LOOKED_AT_MAX {
+            let queued = *self.rounds[round].get(*place).filter(|queued| queued.due_us <= end_us)?;
+            *place += 1;
+            let Some(sent) = self.streams.get(&queued.group) else { continue };
+            let is_due = sent.queued == Some((round, queued.last_us)) && sent.last_us == queued.last_us;
+            if is_due && !(calm && sent.is_known(now_us, self.unless_named_us)) && is_alike(queued.group) {
+                let seq = sent.next.wrapping_sub(1);
+                // Its entry in this round counts no more.
+                self.postpone(now_us, round, &queued);
+                return Some(Latest { group: queued.group, seq });
+            }
+        }
+        None
+    }
+
+    /// Lets a stream wait for its announcement in the next round.
+    fn postpone(&mut self, now_us: u64, round: usize, queued: &Queued) {
+        let Some(sent) = self.streams.get_mut(&queued.group) else { return };
+        let wait_us = self.first_us.saturating_mul(self.growth.saturating_pow(round as u32 + 1));
+        sent.queued = self.rounds.get_mut(round + 1).map(|next| {
+            let due_us = now_us.saturating_add(wait_us);
+            insert(next, Queued { due_us, ..*queued });
+            (round + 1, queued.last_us)
+        });
+    }
+}
+
+impl Sent {
+    /// Returns whether repairs have told others of the newest packet, which is not old yet.
+    fn is_known(&self, now_us: u64, unless_named_us: u64) -> bool {
+        now_us < self.last_us.saturating_add(unless_named_us) && self.named >= NAMED_MIN
     }
 }
 
@@ -213,6 +258,35 @@ mod tests {
         announcer.announce_again(1_000_000, 400_000);
         announcer.announce_again(1_000_000, 400_000);
         assert_eq!(all(&mut announcer, 2_000_000), [(1_000_000, 0)]);
+    }
+
+    #[test]
+    fn streams_that_are_alike_share_an_announcement_once_their_packets_have_settled() {
+        let mut announcer = Announcer::new(&doubling(2));
+        for (group, at_us) in [(1, 0), (2, 100), (3, 1_000), (4, 3_900), (5, 4_500)] {
+            announcer.next_seq(at_us, GroupId(group));
+        }
+        // A newer packet has its own time.
+        announcer.next_seq(2_000, GroupId(3));
+        let due = announcer.pop_due(5_000, true).unwrap();
+        assert_eq!((due.latest.group, due.round), (GroupId(1), 0));
+        let is_alike = |group: GroupId| group != GroupId(2);
+        let mut place = 0;
+        let mut shared = Vec::new();
+        while let Some(latest) = announcer.pop_alike(5_000, (0, true), &mut place, is_alike) {
+            shared.push(latest.group.0);
+        }
+        assert_eq!(shared, [4], "5 is too new");
+        // Each stream is announced once in each round.
+        let rest: Vec<_> = [100, 2_000, 4_500].map(|at_us| at_us + 5_000).to_vec();
+        let mut first: Vec<u64> = Vec::new();
+        let mut second = 0;
+        while let Some(due_us) = announcer.next_due_us() {
+            while let Some(due) = announcer.pop_due(due_us, true) {
+                if due.round == 0 { first.push(due_us) } else { second += 1 }
+            }
+        }
+        assert_eq!((first, second), (rest, 5));
     }
 
     fn all(announcer: &mut Announcer, until_us: u64) -> Vec<(u64, u32)> {

@@ -9,6 +9,7 @@
 //! | `ledger.rs` | record of all packets and their fates at each member; detects violations |
 //! | `traffic.rs` | packets to random groups from random members at a given rate; real nodes use the same schedule |
 //! | `bench.rs`, `figures.rs` | one run of the papers' setting, and its figures |
+//! | `machine.rs` | nodes that share the processors of one machine: latency of messages that were not lost |
 //! | `neighbours.rs` | prerecorded traffic for one node, to measure its cost |
 //! | `ordered.rs` | an ordered subscription, and its check |
 //! | `baseline/` | SRM, Bimodal Multicast and FEC by the sender |
@@ -25,6 +26,7 @@ pub mod figures;
 mod gossip;
 pub mod grouping;
 pub mod ledger;
+pub mod machine;
 pub mod neighbours;
 mod ordered;
 mod outbox;
@@ -38,6 +40,7 @@ pub use cluster::{Cluster, ClusterConfig};
 pub use figures::Figures;
 pub use grouping::grouping;
 pub use ledger::{Fate, Ledger, Violation};
+pub use machine::Machine;
 pub use record::Recorded;
 pub use scenario::Scenario;
 pub use traffic::{Schedule, Traffic};

@@ -36,6 +36,8 @@ pub struct Intake {
     pub datagram_us: u64,
     /// Number of datagrams that may wait; further ones are dropped.
     pub queue: u64,
+    /// Number of processors that all nodes share, as on one machine; with 0, each node has one of its own.
+    pub processors: usize,
 }
 
 /// Reason why a datagram did not arrive.
@@ -160,6 +162,8 @@ pub struct VirtualNet {
     conditions: Conditions,
     repeat: Probability,
     intake: Option<Intake>,
+    /// For each shared processor, when it will have finished all that has arrived.
+    processors: Vec<u64>,
     seed: u64,
     dice: Dice,
     ports: Vec<Port>,
@@ -175,6 +179,7 @@ impl VirtualNet {
             repeat: Probability::new(conditions.repeat),
             conditions,
             intake: None,
+            processors: Vec::new(),
             seed,
             dice: Dice::new(seed),
             ports: Vec::new(),
@@ -217,6 +222,7 @@ impl VirtualNet {
     /// Sets the cost of receiving, for all nodes.
     pub fn set_intake(&mut self, intake: Option<Intake>) {
         self.intake = intake;
+        self.processors = vec![self.now_us; intake.map_or(0, |intake| intake.processors)];
     }
 
     /// Returns the virtual time in microseconds.
@@ -309,12 +315,13 @@ impl VirtualNet {
         } else if port.loss.get_mut(usize::from(class)).is_some_and(Loss::lose) {
             DropReason::Lost
         } else {
-            let Some(Intake { datagram_us, queue }) = self.intake else {
+            let Some(Intake { datagram_us, queue, .. }) = self.intake else {
                 return Some(Event::Arrived { from, to, datagram });
             };
-            let start_us = port.busy_us.max(self.now_us);
+            let busy_us = self.processors.iter_mut().min().unwrap_or(&mut port.busy_us);
+            let start_us = (*busy_us).max(self.now_us);
             if start_us - self.now_us <= queue * datagram_us {
-                port.busy_us = start_us + datagram_us;
+                *busy_us = start_us + datagram_us;
                 self.push(start_us + datagram_us, to, Cause::Taken { from: from as u32, bytes: datagram });
                 return None;
             }
@@ -444,7 +451,7 @@ mod tests {
     #[test]
     fn simultaneous_arrivals_are_received_one_after_the_other() {
         let mut net = net(Conditions { delay_us: 5, ..Conditions::default() }, 3);
-        net.set_intake(Some(Intake { datagram_us: 10, queue: 2 }));
+        net.set_intake(Some(Intake { datagram_us: 10, queue: 2, processors: 0 }));
         for n in 0..5u8 {
             net.send(0, &[1], 0, &[n]);
         }
@@ -459,6 +466,19 @@ mod tests {
         }
         assert_eq!(came, [(15, 1, 0), (15, 2, 9), (25, 1, 1), (35, 1, 2)]);
         assert_eq!(dropped, [3, 4]);
+    }
+
+    #[test]
+    fn nodes_on_one_machine_wait_for_its_processors() {
+        let mut net = net(Conditions { delay_us: 5, ..Conditions::default() }, 5);
+        net.set_intake(Some(Intake { datagram_us: 10, queue: 100, processors: 2 }));
+        net.send(0, &[1, 2, 3, 4], 0, b"x");
+        net.send(0, &[1], 0, b"y");
+        let mut came = Vec::new();
+        while let Some(Event::Arrived { to, .. }) = net.next(100) {
+            came.push((net.now_us(), to));
+        }
+        assert_eq!(came, [(15, 1), (15, 2), (25, 3), (25, 4), (35, 1)]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct BinsConfig {
     pub stagger: u16,
     /// Longest time that a bin stays part-filled, 1 to [`DEADLINE_US_MAX`] microseconds; `None` sets no
     /// limit. Where packets come slowly the limit costs more repairs, up to c for each packet, and bins wait
-    /// down to an eighth of it.
+    /// down to an eighth of it. Each node draws its own limit, up to a tenth longer or shorter.
     pub max_delay_us: Option<u64>,
     /// Longest symbol in bytes, 1 to [`SYMBOL_MAX`].
     pub symbol_max: usize,

@@ -25,7 +25,7 @@ use choice::Prospect;
 pub use config::{BinsConfig, BinsConfigError, Content, STAGGER_MAX, SUMS_MAX};
 use lanes::{Lanes, QUIET};
 use sums::{SumSlot, Sums};
-use waits::{Gain, WAITS};
+use waits::{Gain, WAITS, own_longest_us};
 
 /// A received packet for the bins.
 #[derive(Clone, Copy, Debug)]
@@ -151,6 +151,8 @@ pub struct Bins {
     /// For each number of halvings, the instances with a repair begun, in order of their begin.
     begun: [Ends; WAITS],
     begun_links: Links,
+    /// Longest time that a bin stays part-filled at this node, with this view.
+    longest_us: Option<u64>,
     /// Latest time seen, so that a clock that steps back does not disturb the order of the deadlines.
     now_us: u64,
     conditions: Conditions,
@@ -204,6 +206,7 @@ impl Bins {
             sums: Sums::new(sums, config.symbol_max),
             begun: [Ends::EMPTY; WAITS],
             begun_links: Links::new(count),
+            longest_us: config.max_delay_us.map(|longest_us| own_longest_us(longest_us, rng)),
             now_us: 0,
             conditions: Conditions::default(),
             weights: Vec::with_capacity(lanes.turns_max()),
@@ -264,7 +267,7 @@ impl Bins {
     /// Returns when [`fire_due`](Self::fire_due) is due next; `None` if there is no limit on the delay, or no
     /// repair begun.
     pub fn next_deadline_us(&self) -> Option<u64> {
-        self.config.max_delay_us?;
+        self.longest_us?;
         self.next_due().map(|(due_us, _)| due_us)
     }
 
@@ -359,7 +362,7 @@ impl Bins {
     fn begin(&mut self, at: usize, length: usize, group: GroupIndex) -> bool {
         let sums = self.wants_sum(at, length, group);
         let instance = &mut self.instances[at];
-        let halvings = match self.config.max_delay_us {
+        let halvings = match self.longest_us {
             Some(longest_us) => {
                 instance.gain.on_begin(self.now_us - instance.begun_us, longest_us);
                 instance.gain.halvings()
@@ -413,7 +416,7 @@ impl Bins {
 
     /// Returns the earliest deadline of a repair begun, and its instance.
     fn next_due(&self) -> Option<(u64, usize)> {
-        let longest_us = self.config.max_delay_us.unwrap_or(u64::MAX);
+        let longest_us = self.longest_us.unwrap_or(u64::MAX);
         let firsts = self.begun.iter().enumerate().filter_map(|(halvings, begun)| {
             let at = begun.first()?;
             Some((self.instances[at].begun_us.saturating_add(longest_us >> halvings), at))

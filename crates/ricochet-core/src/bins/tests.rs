@@ -232,9 +232,10 @@ fn a_part_filled_bin_fires_at_its_deadline_and_not_before() {
         bench.push(50, 0, b"x");
     }
     bench.kept.clear();
-    // The longest wait or its half, quarter or eighth, since the instance has measured little.
+    // The node's own longest wait or its half, quarter or eighth, since the instance has measured little.
     let due_us = bench.bins.next_deadline_us().unwrap();
-    assert!([1_050, 550, 300, 175].contains(&due_us), "{due_us}");
+    let is_one = |halvings: u32| (900 >> halvings..=1_100 >> halvings).contains(&(due_us - 50));
+    assert!((0..4).any(is_one), "{due_us}");
     bench.fire_due(due_us - 1);
     assert_eq!(bench.kept.len(), 0);
     bench.fire_due(due_us);
@@ -266,9 +267,51 @@ fn longest_wait(interval_us: u64) -> (u64, usize) {
 fn a_bin_waits_for_packets_that_come_and_not_for_others() {
     // A packet a millisecond: as before, four or five share a repair.
     let (waited_us, packets) = longest_wait(1_000);
-    assert!(waited_us == 4_000 && packets >= 4, "{waited_us} {packets}");
+    assert!((3_600..=4_400).contains(&waited_us) && packets >= 4, "{waited_us} {packets}");
     // A packet each 20 ms would wait alone.
-    assert_eq!(longest_wait(20_000), (500, 1));
+    let (waited_us, packets) = longest_wait(20_000);
+    assert!((500..=600).contains(&waited_us) && packets == 1, "{waited_us} {packets}");
+}
+
+/// Returns the largest number of repairs that 24 nodes make within 10 µs when all of them receive the same
+/// packets, which come at irregular intervals of a millisecond on average.
+fn crowd(most_us: u64) -> usize {
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    let mut now_us = 0;
+    let times: Vec<u64> = (0..2_000)
+        .map(|_| {
+            now_us += 1 + chance::below(&mut rng, 2_000) as u64;
+            now_us
+        })
+        .collect();
+    let mut fired = Vec::new();
+    for seed in 0..24 {
+        let config = BinsConfig { max_delay_us: Some(most_us), ..config(64) };
+        let mut bench = Bench::new(config, seed, 24, &[24]);
+        for &at_us in &times {
+            while let Some(due_us) = bench.bins.next_deadline_us().filter(|&due_us| due_us <= at_us) {
+                bench.fire_due(due_us);
+                fired.push(due_us);
+            }
+            bench.push(at_us, 0, b"x");
+        }
+    }
+    // At the beginning, the first bins of all nodes are of different sizes.
+    fired.retain(|&at_us| at_us > now_us / 2);
+    fired.sort_unstable();
+    let together = |at: usize| fired[at..].iter().take_while(|&&other| other < fired[at] + 10).count();
+    (0..fired.len()).map(together).max().unwrap_or(0)
+}
+
+#[test]
+fn nodes_that_receive_the_same_packets_do_not_make_their_repairs_at_the_same_time() {
+    for most_us in [3_000, 5_000, 20_000] {
+        let together = crowd(most_us);
+        assert!(
+            (1..=9).contains(&together),
+            "{together} of 24 nodes within 10 µs, longest wait {most_us} µs"
+        );
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How long a part-filled bin waits: shorter where it would gather nothing.
+//! How long a part-filled bin waits: shorter where it would gather nothing, and not the same at all nodes.
 //!
 //! A bin that waits gathers packets, and each of them saves a repair. But packets that two nodes share may be
 //! rare, however much each of them receives: of 1,000 nodes in 128 groups of ten each, two share a packet
@@ -7,13 +7,32 @@
 //! wait. A gain of half a packet or more is worth this wait. For each halving below it the wait is halved
 //! too, down to an eighth. An eighth is long enough for packets that are merely late to overtake a digest
 //! that names them.
+//!
+//! Nodes that share their groups receive the same packets at about the same time. With equal waits, their
+//! bins would soon begin with the same packets wherever packets come irregularly: two bins that end within
+//! one gap between packets both begin with the next packet, and from then on end together. All nodes
+//! would then send their repairs at the same time, and packets would wait behind these repairs. So each node
+//! draws its own longest wait (`docs/adr/0037`).
+
+use rand_chacha::rand_core::Rng;
+
+use crate::chance;
 
 /// Number of different waits.
 pub(super) const WAITS: usize = 4;
 /// Gain from which on a bin waits for as long as it may.
 const WORTHWHILE: f32 = 0.5;
+/// Part of the longest wait by which the wait of a node is longer or shorter at most: a tenth. The average
+/// over all nodes, and so the number of repairs, stays as if all waited equally long.
+const SPREAD: u64 = 10;
 /// Number of bins over which the gain is averaged.
 const SMOOTHING: f32 = 4.0;
+
+/// Returns the longest wait of a node: the configured one, up to a tenth more or less.
+pub(super) fn own_longest_us(longest_us: u64, rng: &mut impl Rng) -> u64 {
+    let spread_us = longest_us / SPREAD;
+    longest_us - spread_us + chance::below(rng, 2 * spread_us as usize + 1) as u64
+}
 
 /// The gain of an instance, smoothed.
 #[derive(Clone, Copy, Debug)]

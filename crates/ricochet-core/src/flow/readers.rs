@@ -10,6 +10,7 @@ use foundation::Seq;
 
 use super::{FlowConfig, Follow, ReaderNews, ReaderStatus};
 use crate::ids::NodeId;
+use crate::partners::mixed;
 use crate::wire::Room;
 
 /// Window of a reader that has not reported yet, and the smallest budget.
@@ -67,6 +68,8 @@ pub(crate) struct Readers {
     next: Seq,
     /// In order of their ids.
     readers: Vec<Reader>,
+    /// Hash of their ids; `None` if there are none, or more than are followed.
+    audience: Option<u64>,
     budget: u32,
     /// Budget from which it grows slowly.
     threshold: u32,
@@ -90,6 +93,7 @@ impl Readers {
             follow,
             next,
             readers: Vec::new(),
+            audience: None,
             budget: START,
             threshold: u32::MAX,
             cut_us: 0,
@@ -121,7 +125,14 @@ impl Readers {
         };
         self.readers = members.take(READERS_MAX).map(|id| known(id).unwrap_or_else(|| new(id))).collect();
         self.readers.sort_unstable_by_key(|reader| reader.id);
+        let hash = self.readers.iter().fold(0, |hash, reader| mixed(hash ^ u64::from(reader.id.0) << 1 ^ 1));
+        self.audience = (1..READERS_MAX).contains(&self.readers.len()).then_some(hash);
         self.update();
+    }
+
+    /// Returns whether the readers of two groups are the same nodes.
+    pub(crate) fn are_those_of(&self, other: &Self) -> bool {
+        self.audience.is_some() && self.audience == other.audience
     }
 
     /// Returns the number of packets that may be sent; `u32::MAX` if nothing limits it.

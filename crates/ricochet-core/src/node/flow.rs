@@ -84,6 +84,12 @@ impl FlowControl {
         }
     }
 
+    /// Returns whether two groups that this node sends to are known to have the same readers.
+    pub(super) fn have_same_readers(&self, one: GroupId, other: GroupId) -> bool {
+        let readers = [one, other].map(|group| self.groups.get(&group));
+        matches!(readers, [Some(one), Some(other)] if one.are_those_of(other))
+    }
+
     /// Returns the readers of a group that this node sends to.
     pub(super) fn readers_of(&self, group: GroupId) -> Option<&Readers> {
         self.groups.get(&group)

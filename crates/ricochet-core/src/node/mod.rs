@@ -14,6 +14,7 @@ mod counts;
 mod denials;
 mod expiry;
 mod flow;
+mod heartbeats;
 mod history;
 mod history_answers;
 mod holders;
@@ -37,7 +38,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
 pub use crate::announce::AnnounceConfig;
-use crate::announce::{Announcer, Due};
+use crate::announce::Announcer;
 use crate::bins::{Bins, Conditions, Packet};
 use crate::buffer::{Buffer, PacketKey};
 use crate::counters::Malformed;
@@ -54,7 +55,7 @@ use crate::message::{How, Origin, Output, SendError, SendOptions, To};
 use crate::regions::Regions;
 use crate::tracker::Tracker;
 use crate::view::View;
-use crate::wire::{DATA_HEADER, Data, Datagram, Extras, Heartbeat, Kind, NAMES_MAX, SYMBOL_HEAD};
+use crate::wire::{DATA_HEADER, Data, Datagram, Extras, NAMES_MAX, SYMBOL_HEAD};
 use clocks::Clocks;
 pub use config::{NakConfig, NodeConfig, NodeConfigError};
 pub use counts::NodeCounts;
@@ -397,37 +398,6 @@ impl Node {
             + self.keyed.memory_bytes()
             + self.snapshots.memory_bytes()
             + self.tally.memory_bytes()
-    }
-
-    fn send_heartbeats(&mut self, now_us: u64, out: &mut impl Output) {
-        let calm = self.is_calm();
-        while let Some(Due { latest, copies }) = self.announcer.pop_due(now_us, calm) {
-            let sender_seq = self.sender_seq.wrapping_sub(1);
-            let heartbeat = Heartbeat { sender: self.config.id, sender_seq, latest: &[latest] };
-            let length = heartbeat.write(&mut self.scratch);
-            for _ in 0..copies {
-                out.send(To::Group(latest.group), &self.scratch[..length]);
-                self.counts.heartbeats_sent += 1;
-                self.tally.sent.add(Kind::Heartbeat, length);
-            }
-        }
-    }
-
-    /// Announces the newest packets of this node once more, of the groups that it sent to since a time: some
-    /// members may have heard nothing of them.
-    pub fn announce_again(&mut self, now_us: u64, since_us: u64) {
-        self.announcer.announce_again(now_us, since_us);
-    }
-
-    /// Returns whether little is lost, as far as this node can tell. Heartbeats are lost as often as packets,
-    /// so few need sending on a calm network. A network not yet measured does not count as calm. A node that
-    /// receives nothing can never measure, and counts its network as calm.
-    fn is_calm(&self) -> bool {
-        /// Share of losses from which all heartbeats are sent.
-        const LOSSY: f64 = 0.03;
-        let counts = &self.counts;
-        let received = counts.delivered + counts.repaired + counts.requested;
-        received == 0 || (self.measured.all > 0 && self.bins.conditions().loss < LOSSY)
     }
 
     /// Drops equations with packets that the buffer has forgotten, which can never be solved.

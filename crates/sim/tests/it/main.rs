@@ -3,6 +3,7 @@
 
 mod deliveries;
 mod gossip;
+mod machine;
 mod partition;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
