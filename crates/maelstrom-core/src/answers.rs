@@ -3,6 +3,7 @@
 use crate::cache::{Absent, Cache};
 use crate::config::Requests;
 use crate::counters::Unanswered;
+use crate::kept::Kept;
 use crate::packet::Packet;
 use crate::symbol::Symbol;
 use crate::wire::Entry;
@@ -79,6 +80,14 @@ impl Answers {
         })?;
         self.budget = left;
         Ok(answer)
+    }
+
+    /// The packets that are kept, by flow.
+    pub(crate) fn kept(&self) -> Kept {
+        let (bytes_max, keep_us) = self.cache.bounds();
+        let mut kept = Kept { bytes_max: bytes_max as u64, keep_us, ..Kept::default() };
+        self.cache.iter().for_each(|cached| kept.add(&cached));
+        kept
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {

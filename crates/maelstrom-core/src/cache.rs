@@ -22,6 +22,16 @@ struct Slot {
     answers: u8,
 }
 
+/// A packet that is kept, with its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cached<'a> {
+    pub(crate) symbol: &'a [u8],
+    /// Time at which it left.
+    pub(crate) at_us: u64,
+    /// Number of answers with it.
+    pub(crate) answers: u8,
+}
+
 /// A ring of the newest packets, bounded in bytes and in time. All memory is allocated when the time is first
 /// set.
 ///
@@ -135,6 +145,20 @@ impl Cache {
     /// Length of the symbol of a packet, if it is kept.
     pub(crate) fn len_of(&self, seq: Seq) -> Option<usize> {
         self.slots.get(self.position(seq)?).map(|slot| slot.len)
+    }
+
+    /// The packets with their bytes, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Cached<'_>> {
+        self.slots.iter().filter(|slot| slot.len > 0).map(|slot| Cached {
+            symbol: &self.bytes[slot.offset..slot.offset + slot.len],
+            at_us: slot.at_us,
+            answers: slot.answers,
+        })
+    }
+
+    /// Maximum number of bytes, and the time for which packets are kept at most.
+    pub(crate) fn bounds(&self) -> (usize, u64) {
+        (self.bytes_max, self.keep_us)
     }
 
     fn position(&self, seq: Seq) -> Option<usize> {

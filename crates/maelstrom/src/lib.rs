@@ -7,6 +7,7 @@
 mod afresh;
 mod agreement;
 mod bounds;
+pub mod cached;
 pub mod capture;
 pub mod config;
 mod doors;

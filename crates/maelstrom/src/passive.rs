@@ -38,6 +38,7 @@ use nix::time::{ClockId, clock_gettime};
 use tracing::{debug, info};
 
 use crate::agreement::Agreement;
+use crate::cached::CacheSocket;
 use crate::config::GatewayConfig;
 use crate::doors::{Door, keep};
 use crate::engine::Engine;
@@ -96,6 +97,7 @@ pub struct Passive {
     pub(crate) ports: Ports,
     pub(crate) control: Control,
     pub(crate) losses: LossSocket,
+    pub(crate) cache: CacheSocket,
     pub(crate) exporter: Exporter,
     pub(crate) signals: Signals,
     pub(crate) poller: Poller,
@@ -189,6 +191,7 @@ impl Passive {
             self.answer_status();
             let observer = self.watch.observer();
             self.losses.answer(self.engine.now_us, &self.engine.gateway, &self.config, observer);
+            self.cache.answer(self.engine.now_us, &self.engine.gateway, &self.config);
             self.engine.capturing.look(self.engine.now_us, &self.config);
             self.stopping |= self.split.is_drained();
             self.follow_upgrade();

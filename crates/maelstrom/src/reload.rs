@@ -146,6 +146,7 @@ impl Passive {
         if let Some(control) = control {
             self.control = control;
             self.losses.listen(&config.gateway.control);
+            self.cache.listen(&config.gateway.control);
             self.engine.capturing.listen(&config.gateway.control);
             self.upgrade.listen(&config.gateway.control);
             self.exporter.stop();

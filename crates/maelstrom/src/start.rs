@@ -10,6 +10,7 @@ use netio::inject::Signs;
 use tracing::{info, warn};
 
 use crate::agreement::Agreement;
+use crate::cached::CacheSocket;
 use crate::config::GatewayConfig;
 use crate::doors::{self, Door, inbox};
 use crate::engine::Engine;
@@ -43,6 +44,7 @@ struct Parts {
     /// Membership of a rack that goes on.
     rack: Option<Racked>,
     losses: LossSocket,
+    cache: CacheSocket,
     control: Control,
     exporter: Exporter,
     upgrade: Upgrade,
@@ -61,12 +63,14 @@ impl Passive {
         let mut gateway = new_gateway(&config)?;
         let mut losses = LossSocket::open(&config, &mut gateway, clock_us());
         losses.listen(&config.gateway.control);
+        let mut cache = CacheSocket::default();
+        cache.listen(&config.gateway.control);
         let control = Control::bind(&config.gateway.control)?;
         let mut engine = Engine::new(gateway, clock_us());
         engine.capturing.listen(&config.gateway.control);
         let exporter = Exporter::start(&config);
         let upgrade = Upgrade::new(&config.gateway.control, None);
-        let parts = Parts { signals, ports, engine, rack: None, losses, control, exporter, upgrade };
+        let parts = Parts { signals, ports, engine, rack: None, losses, cache, control, exporter, upgrade };
         Self::assemble(path, config, parts)
     }
 
@@ -97,14 +101,15 @@ impl Passive {
         let ports = Ports { tap: Some(tap), outlets, is_proven, signs };
         let upgrade = Upgrade::new(&config.gateway.control, Some(former));
         let exporter = Exporter::default();
-        let parts = Parts { signals, ports, engine, rack, losses, control, exporter, upgrade };
+        let cache = CacheSocket::default();
+        let parts = Parts { signals, ports, engine, rack, losses, cache, control, exporter, upgrade };
         let mut passive = Self::assemble(path, config, parts)?;
         passive.supervisor.be_silent();
         Ok(passive)
     }
 
     fn assemble(path: &Path, config: GatewayConfig, parts: Parts) -> Result<Self, StartError> {
-        let Parts { signals, ports, engine, rack, losses, control, exporter, upgrade } = parts;
+        let Parts { signals, ports, engine, rack, losses, cache, control, exporter, upgrade } = parts;
         let tap = ports.tap.as_ref();
         let kind = tap.map_or("none", |tap| tap.kind().as_str());
         let Outlets { socket, doors, tunnel, .. } = &ports.outlets;
@@ -156,6 +161,7 @@ impl Passive {
             upgrade,
             stopping: false,
             losses,
+            cache,
             exporter,
             config,
             ports,

@@ -19,10 +19,11 @@ use types::{Field, Kind, Types};
 /// A document: its schema, the crate of its type, and the type.
 type Document = (&'static str, &'static str, &'static str);
 
-const DOCUMENTS: [Document; 7] = [
+const DOCUMENTS: [Document; 8] = [
     ("undrop.check/1", "diagnostics", "JsonReport"),
     ("undrop.fec.simulation/1", "undrop", "Simulation"),
     ("undrop.gateway.advise/1", "undrop", "Document"),
+    ("undrop.gateway.cache/1", "maelstrom", "Cache"),
     ("undrop.gateway.health/1", "undrop", "Health"),
     ("undrop.gateway.losses/1", "maelstrom", "Losses"),
     ("undrop.gateway.status/1", "maelstrom", "Status"),

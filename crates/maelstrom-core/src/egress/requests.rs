@@ -7,6 +7,7 @@ use super::Egress;
 use crate::caps::Cap;
 use crate::coder::CodedRepair;
 use crate::counters::{Refused, Unanswered};
+use crate::kept::Kept;
 use crate::sender::Outlet;
 use crate::wire::{Half, Recipe, Request, SEALED_HEADER, TAG};
 
@@ -14,6 +15,11 @@ use crate::wire::{Half, Recipe, Request, SEALED_HEADER, TAG};
 const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
 
 impl Egress {
+    /// The packets that are kept to answer requests, by flow.
+    pub(crate) fn kept(&self) -> Kept {
+        self.answers.kept()
+    }
+
     /// Sends the packets that the peer asks for, as far as they are kept and the budget allows.
     pub(crate) fn handle_request(&mut self, request: &Request, outlet: &mut Outlet<'_>) {
         self.sender.counts.requests += 1;

@@ -3,6 +3,7 @@
 use super::Gateway;
 use crate::class::{Class, ClassCounts};
 use crate::counters::{RejectedCounts, UnprotectedCounts};
+use crate::kept::Kept;
 
 impl Gateway {
     /// The classes, with the counts of their packets that left for a peer's site.
@@ -18,6 +19,12 @@ impl Gateway {
     /// Counts of datagrams refused on the repair channel, by reason.
     pub fn rejected(&self) -> &RejectedCounts {
         &self.rejected
+    }
+
+    /// The packets for the site of a peer that are kept to answer requests, by flow; the peer is given by its
+    /// number in the configuration. Looks at each packet.
+    pub fn kept(&self, peer: usize) -> Kept {
+        self.peers[peer].egress.kept()
     }
 
     /// Counts of packets for tunnels that were dropped, by reason.

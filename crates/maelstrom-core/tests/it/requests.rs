@@ -55,6 +55,30 @@ fn recovered(pair: &Pair) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn the_packets_that_are_kept_are_counted_by_flow() {
+    let mut pair = up([sliding(A, "1/8", 256), sliding(B, "1/8", 256)]);
+    stream(&mut pair, 0..500, |_| false);
+    let lost = stream(&mut pair, 500..560, |_| true);
+    stream(&mut pair, 560..1_500, |_| false);
+    let kept = pair.gateways[A].kept(0);
+    let [(ends, flow)] = kept.flows.iter().collect::<Vec<_>>()[..] else { panic!("{kept:?}") };
+    assert_eq!((ends.source, ends.destination), ([10, 81, 1, 10].into(), [10, 81, 2, 10].into()));
+    assert_eq!((ends.protocol, ends.ports.is_some()), (Some(17), true));
+    let bytes: u64 = (0..1_500).map(|n| packet(n).len() as u64).sum();
+    assert_eq!((flow.packets, flow.bytes, kept.packets, kept.others), (1_500, bytes, 1_500, 0));
+    // Of the burst, repairs bring back a part.
+    let answers = pair.status(A, |peer| peer.egress.answers);
+    assert!(flow.answers > 20 && flow.answers == answers, "{} of {answers} for {}", flow.answers, lost.len());
+    assert!(flow.oldest_us < flow.newest_us && flow.newest_us <= pair.now_us);
+    assert!(kept.bytes <= kept.bytes_max && kept.keep_us > 2 * RTT_US);
+    // Each packet drops those that are too old.
+    pair.advance(1_000_000);
+    stream(&mut pair, 2_000..2_001, |_| false);
+    assert_eq!(pair.gateways[A].kept(0).packets, 1);
+    assert!(pair.gateways[B].kept(0).flows.is_empty(), "nothing has left there");
+}
+
+#[test]
 fn a_burst_beyond_the_codes_reach_comes_back_after_one_round_trip() {
     let mut pair = up([sliding(A, "1/8", 256), sliding(B, "1/8", 256)]);
     stream(&mut pair, 0..2_000, |_| false);

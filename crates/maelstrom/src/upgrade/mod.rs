@@ -303,6 +303,7 @@ impl Passive {
         self.exporter.stop();
         self.control.abandon();
         self.losses.abandon();
+        self.cache.abandon();
         self.engine.capturing.abandon();
         self.upgrade.door.abandon();
         let Some(work) = &mut self.upgrade.work else { return };

@@ -170,6 +170,7 @@ impl Passive {
             warn!("status requests will not work: cannot take the place of {}: {error}", path.display());
         }
         self.losses.listen(path);
+        self.cache.listen(path);
         self.engine.capturing.listen(path);
         self.upgrade.door.listen(path);
         self.supervisor.speak();

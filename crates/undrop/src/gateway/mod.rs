@@ -1,6 +1,7 @@
 //! `undrop gateway`: the gateway of one site.
 
 mod advise;
+mod cache;
 mod capture;
 mod check;
 mod genkey;
@@ -27,6 +28,7 @@ Examples:
   undrop gateway status --json
   undrop gateway health
   undrop gateway losses
+  undrop gateway cache --flow 10.81.2.9
   undrop gateway report --html link.html
   undrop gateway capture --out gateway.pcapng
   undrop gateway advise
@@ -44,6 +46,7 @@ pub enum Command {
     Health(health::Args),
     Metrics(metrics::Args),
     Losses(losses::Args),
+    Cache(cache::Args),
     Report(report::Args),
     Capture(capture::Args),
     Advise(advise::Args),
@@ -65,6 +68,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Health(args) => health::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Losses(args) => losses::run(&args),
+        Command::Cache(args) => cache::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Advise(args) => advise::run(&args),

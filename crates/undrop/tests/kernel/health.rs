@@ -63,7 +63,7 @@ fn a_peer_that_is_killed_is_an_event_and_a_verdict_until_it_returns() {
     assert_eq!(document["schema"], "undrop.gateway.health/1");
     drop(silent);
     assert_eq!(faults_by_file(&document, "undrop.gateway.health.1.json"), [""; 0]);
-    for command in ["status", "losses", "advise"] {
+    for command in ["status", "losses", "cache", "advise"] {
         let mut shown = Command::new(PROGRAM);
         shown.args(["gateway", command, "--json", "--config"]).arg(pair.config(0)).stdin(Stdio::null());
         let document = serde_json::from_slice(&shown.output().unwrap().stdout).unwrap();

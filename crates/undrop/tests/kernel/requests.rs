@@ -1,6 +1,7 @@
 //! Packets that repairs do not bring back, and that the gateways request from each other.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use maelstrom::config::Schedule;
@@ -9,6 +10,7 @@ use netlab::emulator::EmulatorConfig;
 use netlab::privilege;
 use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{Between, Pace, UdpStream, udp_stream, unwatched};
+use serde_json::Value;
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
@@ -67,6 +69,21 @@ fn requests_bring_back_bursts_that_the_window_cannot_and_without_them_these_stay
     stream_until(&pair, &|[lost, recovered, requested]| requested > 60 && 2 * recovered > lost);
     let answers = peer(&pair, 0).egress.answers;
     assert!(answers > 60, "{answers}");
+    let cache = |flow: String| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["gateway", "cache", "--json", "--flow", &flow, "--config"]).arg(pair.config(0));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["schema"], "undrop.gateway.cache/1");
+        document["peers"][0]["flows"].as_array().unwrap().clone()
+    };
+    let flows = cache(sites.b.host_v4(0).to_string());
+    let kept = flows.iter().find(|flow| flow["protocol"] == 17 && flow["packets"].as_u64() > Some(50));
+    assert!(kept.is_some_and(|flow| flow["source"] == *sites.a.host_v4(0).to_string()), "{flows:?}");
+    assert!(
+        cache("192.0.2.1".to_owned()).is_empty() && cache(format!("{}:9", sites.b.host_v4(0))).is_empty()
+    );
     for side in 0..2 {
         reload(&mut pair, side, |text| text.replace("[code]\n", "[code]\nrequests = \"off\"\n"));
     }
