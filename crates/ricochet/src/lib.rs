@@ -50,6 +50,7 @@ mod member_file;
 mod member_tests;
 mod members;
 mod message;
+mod news_log;
 mod node;
 mod outgoing;
 mod outward;

@@ -16,6 +16,7 @@ use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::held::Held;
 use crate::marks::Marks;
 use crate::message::{Event, Lost, Member, Message, RegistryNews};
+use crate::news_log::Losses;
 use crate::past::Past;
 use crate::pool::{Payload, Pool};
 use crate::queue::Queue;
@@ -75,6 +76,8 @@ pub(crate) struct Outward {
     pub(crate) registry_away: Option<RegistryNews>,
     /// Numbers of readers that did not keep up.
     pub(crate) readers: ReaderCounts,
+    /// Losses that the log does not tell yet.
+    pub(crate) losses: Losses,
     /// Number of datagrams to nodes whose address is unknown.
     pub(crate) unaddressed: u64,
     /// Groups whose history has been read.
@@ -116,6 +119,7 @@ impl Outward {
             fifo_due_us: None,
             registry_away: None,
             readers: ReaderCounts::default(),
+            losses: Losses::default(),
             unaddressed: 0,
             caught_up: Vec::new(),
             sent_to: 0,
@@ -278,8 +282,9 @@ impl Output for Outward {
         if self.totals.on_lost(lost) {
             return;
         }
-        let Self { groups, consumers, .. } = self;
+        let Self { groups, consumers, losses, .. } = self;
         let Some(joined) = groups.get(&lost.key.group) else { return };
+        losses.note(lost);
         for &at in &joined.consumers {
             if let Some(Consumer { queue, fifo: None, is_total: false, .. }) = &consumers[at] {
                 queue.push_lost(report(joined, lost));

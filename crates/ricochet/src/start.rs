@@ -29,6 +29,7 @@ use crate::greetings::Greetings;
 use crate::ip_groups::IpGroups;
 use crate::key::{ClusterKey, KeyRing, Seal};
 use crate::marks::Marks;
+use crate::news_log::LossLog;
 use crate::node::{Limits, Node};
 use crate::outgoing::Outgoing;
 use crate::outward::Outward;
@@ -137,6 +138,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         key_file,
         member_file: source.file,
         slow_readers: SlowReaders::default(),
+        loss_log: LossLog::default(),
         control,
     };
     Ok((driver, limits))

@@ -30,6 +30,7 @@ use crate::greetings::{FIRST_BYTE, GREETING_MAX, Greeting};
 use crate::key::Seal;
 use crate::member_file::MemberFileWatch;
 use crate::members::left_for_good;
+use crate::news_log::{Changed, LossLog};
 use crate::patterns::wire::NamesDatagram;
 use crate::published::PublishedMember;
 use crate::rekey::KeyFile;
@@ -61,6 +62,7 @@ pub(crate) struct Driver {
     pub(crate) key_file: KeyFile,
     pub(crate) member_file: MemberFileWatch,
     pub(crate) slow_readers: SlowReaders,
+    pub(crate) loss_log: LossLog,
     pub(crate) control: Option<StatusServer>,
 }
 
@@ -204,6 +206,7 @@ impl Driver {
         core.node.hold_losses(self.batches.holds_packets());
         core.handle_timeout(now_us);
         self.slow_readers.handle_timeout(now_us, &core.out, &self.shared.backpressure);
+        self.loss_log.handle_timeout(now_us, &mut core.out);
         let more = core.pass_on(now_us, &self.shared.outgoing);
         self.shared.release(core);
         if more {
@@ -226,6 +229,7 @@ impl Driver {
                 self.member_file.poll_timeout(),
                 self.shared.outgoing.due_us(),
                 self.slow_readers.poll_timeout(&self.shared.backpressure),
+                self.loss_log.poll_timeout(&core.out),
                 self.greetings.greetings.poll_timeout(),
                 self.names.poll_timeout(),
             ];
@@ -318,6 +322,7 @@ impl MembershipDriver {
             let members: Vec<PublishedMember> = members.collect();
             let mut published = shared.published.lock().unwrap_or_else(PoisonError::into_inner);
             core.out.tell_members(&published.members, &members, farewells);
+            Changed::between(&published.members, &members, farewells).log();
             let left = left_for_good(&published.members, &members, farewells);
             left.into_iter().for_each(|id| core.node.on_left(id));
             farewells.retain(|&id| members.binary_search_by_key(&id, |member| member.id).is_ok());
