@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn the_commands_of_the_published_figures_exist() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        let page = fs::read_to_string(root.join("docs/bench.md")).unwrap();
+        let read = |page: &str| fs::read_to_string(root.join("docs").join(page)).unwrap();
+        let page = read("bench.md") + &read("load.md");
         let commands = bench::quoted(&page);
         assert!(commands.len() >= 8, "{commands:?}");
         for words in commands {

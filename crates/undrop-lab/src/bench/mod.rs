@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Speed(speed::Plan),
     /// Latency, loss and cost of multicast systems that run on the same bridge.
     Multicast(multicast::Plan),
+    /// Memory of Ricochet nodes over an hour with losses, and whether each message came once.
+    MulticastSoak(multicast::soak::Plan),
     /// Run Ricochet as a participant of `multicast`.
     #[command(hide = true)]
     Ricochet(multicast::ricochet::Part),
@@ -104,6 +106,7 @@ pub(crate) fn run(
         .advise("run it as root, or allow user namespaces")?;
     match command {
         Command::Multicast(plan) => multicast::run(plan),
+        Command::MulticastSoak(plan) => multicast::soak::run(plan),
         Command::Ricochet(part) => multicast::ricochet::play(part),
         Command::Links(plan) => return links::run(program, plan),
         Command::All(_) | Command::Page(_) => Ok(()),

@@ -5,3 +5,4 @@ mod demo;
 mod figures;
 mod links_bench;
 mod multicast_bench;
+mod multicast_systems;

@@ -106,6 +106,10 @@ pub(crate) struct Figures {
     pub(crate) megabytes_per_s: f64,
     /// Deliveries of a message after its first delivery.
     pub(crate) duplicates: u64,
+    /// Deliveries that the first receiver had in another order, of the same group.
+    pub(crate) reordered: u64,
+    /// Longest time in milliseconds between two deliveries at a receiver.
+    pub(crate) pause_ms: f64,
     /// Deliveries of messages that were never sent, or were sent to another group.
     pub(crate) foreign: u64,
     /// Time from when a message was due until it was sent.
@@ -165,7 +169,39 @@ pub(crate) fn judge(cell: &Cell, schedule: Schedule, receivers: &[Receiver]) -> 
     figures.lateness_ms = Spread::of(latencies.lateness);
     figures.messages_per_s = throughput(receivers);
     figures.megabytes_per_s = figures.messages_per_s * cell.size as f64 / 1e6;
+    figures.reordered = reordered(receivers);
+    figures.pause_ms = longest_pause_ns(receivers) as f64 / 1e6;
     figures
+}
+
+/// Returns the number of deliveries that the first receiver had in another order. In total order there is
+/// none.
+fn reordered(receivers: &[Receiver]) -> u64 {
+    let Some((first, others)) = receivers.split_first() else { return 0 };
+    let places: HashMap<Name, usize> =
+        first.records.iter().enumerate().rev().map(|(place, record)| (record.name, place)).collect();
+    let of_one = |receiver: &Receiver| {
+        let mut latest: HashMap<u32, usize> = HashMap::new();
+        let is_early = |record: &&Record| {
+            let Some(&place) = places.get(&record.name) else { return false };
+            let latest = latest.entry(record.group).or_insert(place);
+            let is_early = place < *latest;
+            *latest = place.max(*latest);
+            is_early
+        };
+        receiver.records.iter().filter(is_early).count() as u64
+    };
+    others.iter().map(of_one).sum()
+}
+
+/// Returns the longest time between two deliveries at a receiver.
+fn longest_pause_ns(receivers: &[Receiver]) -> u64 {
+    let of_one = |receiver: &Receiver| {
+        let pauses =
+            receiver.records.windows(2).map(|pair| pair[1].receive_ns.saturating_sub(pair[0].receive_ns));
+        pauses.max().unwrap_or(0)
+    };
+    receivers.iter().map(of_one).max().unwrap_or(0)
 }
 
 /// Returns the messages delivered in a second at each receiver on average.
@@ -255,6 +291,7 @@ mod tests {
             count: 4,
             tail_s: 0.0,
             seed: 1,
+            kill_s: None,
         }
     }
 
@@ -287,6 +324,25 @@ mod tests {
         assert_eq!((figures.straight_ms.count, figures.straight_ms.p50), (2, 0.1));
         assert_eq!((figures.last_ms.count, figures.last_recovered_ms.count), (1, 0));
         assert_eq!(figures.lateness_ms.max, 0.0005);
+    }
+
+    #[test]
+    fn another_order_and_a_pause_are_seen() {
+        let of = |records: &[(u64, u64)]| Receiver {
+            records: records.iter().map(|&(number, receive_ns)| record(number, 1, receive_ns)).collect(),
+            ..Receiver::default()
+        };
+        let first = of(&[(0, 1_000_000), (1, 2_000_000), (2, 3_000_000), (3, 4_000_000)]);
+        let same = of(&[(0, 1_000_000), (2, 9_500_000), (3, 10_000_000)]);
+        let other = of(&[(0, 1_000_000), (2, 2_000_000), (1, 3_000_000), (3, 4_000_000)]);
+        let judged = |receivers: &[Receiver]| {
+            let figures = judge(&cell(), Schedule { start_ns: 0 }, receivers);
+            (figures.reordered, figures.pause_ms)
+        };
+        assert_eq!(judged(&[first, same]), (0, 8.5));
+        let first = of(&[(0, 1_000_000), (1, 2_000_000), (2, 3_000_000), (3, 4_000_000)]);
+        assert_eq!(judged(&[first, other]), (1, 1.0));
+        assert_eq!(judged(&[]), (0, 0.0));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod message;
 mod participant;
 pub(crate) mod ricochet;
 mod run;
+pub(crate) mod soak;
 
 use std::path::PathBuf;
 
@@ -63,6 +64,10 @@ pub(crate) struct Plan {
     /// Time in seconds for recovery after the last message.
     #[arg(long, default_value_t = 2.0)]
     tail: f64,
+    /// Time in seconds after the first message at which a receiver is killed: the sequencer of a total order,
+    /// else the first one. The longest pause between two messages shows how soon the others go on.
+    #[arg(long)]
+    kill: Option<f64>,
     /// Random seed that chooses the group of each message.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -123,6 +128,7 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
                         .unwrap_or_else(|| (plan.rate * plan.seconds / senders as f64).round() as u64),
                     tail_s: plan.tail,
                     seed: plan.seed + round,
+                    kill_s: plan.kill,
                 };
                 // A run that fails does not end the runs of the other systems.
                 match run::run(&cell, system) {
@@ -197,11 +203,14 @@ fn print(json: bool, cell: &Cell, system: &System, figures: &Figures) -> anyhow:
         figures.bytes_per_message,
     );
     eprintln!(
-        "  {}: {:.0} messages/s and {:.2} MB/s at each receiver; lost packets without a message {}; foreign \
-         messages {}; senders late p99 / max {:.2} / {:.2} ms; recovery of a group's last message {:?}; {:?}",
+        "  {}: {:.0} messages/s and {:.2} MB/s at each receiver; {} in another order than at the first; longest \
+         pause {:.2} ms; lost packets without a message {}; foreign messages {}; senders late p99 / max {:.2} / \
+         {:.2} ms; recovery of a group's last message {:?}; {:?}",
         system.name,
         figures.messages_per_s,
         figures.megabytes_per_s,
+        figures.reordered,
+        figures.pause_ms,
         figures.lost_untold,
         figures.foreign,
         figures.lateness_ms.p99,

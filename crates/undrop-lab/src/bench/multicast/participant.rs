@@ -142,6 +142,21 @@ impl Participant {
         }
     }
 
+    /// Returns the counter of this name that the participant printed last.
+    pub(crate) fn stat(&self, name: &str) -> Option<f64> {
+        self.stats.iter().rev().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// Kills the participant.
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill().with_context(|| format!("cannot kill {}", self.label))
+    }
+
+    /// Returns the resident memory of the participant in bytes, without that of its descendants.
+    pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
+        rig::resident_bytes(self.child.id()).with_context(|| self.complaint())
+    }
+
     /// Returns the processor time in seconds that the participant and its descendants have used.
     pub(crate) fn cpu_s(&self) -> anyhow::Result<f64> {
         let own = rig::cpu_s(self.child.id()).with_context(|| self.complaint())?;

@@ -10,14 +10,17 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
-use ricochet::{JoinOptions, Node, Policy, RepairMode, Subscription, parse_follow};
+use ricochet::{Event, JoinOptions, Node, Order, Policy, RepairMode, Subscription, parse_follow};
 
 use super::message::{MAGIC, Name};
 use super::run::now_ns;
+use super::soak::Seen;
 
 const PORT: u16 = 7900;
 const HEADER_LEN: usize = 32;
 const MEMBERS_PATIENCE: Duration = Duration::from_secs(60);
+/// Interval at which a receiver looks whether the order of its groups has settled.
+const ORDER_CHECK: Duration = Duration::from_millis(20);
 /// Interval at which a receiver checks whether it must stop.
 const STOP_CHECK: Duration = Duration::from_millis(100);
 const QUEUE: usize = 1 << 17;
@@ -51,6 +54,9 @@ pub(crate) struct Part {
     seed: u64,
     #[arg(long, default_value = "")]
     settings: String,
+    /// Counts messages in place of recording them, so that memory does not grow with their number.
+    #[arg(long)]
+    soak: bool,
     #[arg(long)]
     dir: PathBuf,
     #[arg(long)]
@@ -100,9 +106,11 @@ impl Part {
                 ("policy", "block") => builder.policy(Policy::Block),
                 ("nak_ms", _) => builder.nak_after(ms()?),
                 ("gap_ms", _) => builder.nak_gap_after(Some(ms()?)),
+                // An option of the subscription.
+                ("order", "fifo" | "total" | "safe") => builder,
                 _ => anyhow::bail!(
                     "expected repair=xor|digest|auto, r, c, max_delay_ms, nak_ms, gap_ms, flow, linger_us, \
-                     queue or policy=block, saw {setting:?}"
+                     queue, policy=block or order=fifo|total|safe, saw {setting:?}"
                 ),
             };
         }
@@ -112,19 +120,59 @@ impl Part {
     fn receive(&self, node: &Node, names: &[String]) -> anyhow::Result<()> {
         let queue = QUEUE.min(QUEUE_BYTES / self.size.max(1)).max(16);
         let is_set = self.settings.split(',').any(|setting| setting.starts_with("queue="));
-        let options = JoinOptions { queue: (!is_set).then_some(queue), ..JoinOptions::default() };
+        let order = self.order();
+        let is_total = matches!(order, Order::Total | Order::TotalSafe);
+        let options = JoinOptions {
+            queue: (!is_set).then_some(queue),
+            order,
+            // Receivers that start at the same time begin one order together.
+            founders: is_total.then_some(self.receivers / 2 + 1),
+            ..JoinOptions::default()
+        };
         let subscription = node.join_many_with(names, &options)?;
         wait_for_members(node, names, self.receivers - 1)?;
+        if is_total {
+            let is_sequencer = wait_for_order(node, names, self.receivers)?;
+            say(&format!("stat sequencer {}", u8::from(is_sequencer)))?;
+        }
         let stop = AtomicBool::new(false);
-        let (records, corrupt) = std::thread::scope(|scope| {
-            let receiver = scope.spawn(|| self.collect(&subscription, &stop));
-            let stopped = say("ready").and_then(|()| wait_for("stop"));
-            stop.store(true, Ordering::SeqCst);
-            let collected = receiver.join().map_err(|_| anyhow::anyhow!("the receiving thread panicked"))?;
-            stopped.map(|_| collected)
-        })?;
+        if self.soak {
+            let seen = until_stopped(&stop, || self.count(&subscription, &stop))?;
+            return seen
+                .stats()
+                .into_iter()
+                .try_for_each(|(name, count)| say(&format!("stat {name} {count}")));
+        }
+        let (records, corrupt) = until_stopped(&stop, || self.collect(&subscription, &stop))?;
         std::fs::write(&self.out, records).with_context(|| format!("cannot write {}", self.out.display()))?;
         say(&format!("stat corrupt {corrupt}"))
+    }
+
+    fn order(&self) -> Order {
+        let named = self.settings.split(',').rev().find_map(|setting| setting.strip_prefix("order="));
+        match named {
+            Some("fifo") => Order::Fifo,
+            Some("total") => Order::Total,
+            Some("safe") => Order::TotalSafe,
+            _ => Order::default(),
+        }
+    }
+
+    /// Counts messages until `stop` is set.
+    fn count(&self, subscription: &Subscription, stop: &AtomicBool) -> Seen {
+        let mut seen = Seen::default();
+        while !stop.load(Ordering::SeqCst) {
+            match subscription.recv_event_timeout(STOP_CHECK) {
+                Ok(Event::Message(message)) => {
+                    let whole =
+                        Name::read(message.payload()).filter(|_| self.send_ns(message.payload()).is_some());
+                    seen.note(whole);
+                }
+                Ok(Event::Lost(lost)) => seen.lost += lost.packets(),
+                _ => {}
+            }
+        }
+        seen
     }
 
     /// Records messages until `stop` is set. Returns the lines of records, and the number of messages with
@@ -191,6 +239,38 @@ impl Part {
 
 fn filler(at: usize, number: u64) -> u8 {
     (at as u64).wrapping_mul(31).wrapping_add(number) as u8
+}
+
+/// Runs a receiver on a thread until the bench says `stop`.
+fn until_stopped<T: Send>(stop: &AtomicBool, receive: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(receive);
+        let stopped = say("ready").and_then(|()| wait_for("stop"));
+        stop.store(true, Ordering::SeqCst);
+        let received = receiver.join().map_err(|_| anyhow::anyhow!("the receiving thread panicked"))?;
+        stopped.map(|_| received)
+    })
+}
+
+/// Waits until all members keep the order of all groups. Returns whether this node numbers the messages of
+/// the first one.
+fn wait_for_order(node: &Node, names: &[String], members: usize) -> anyhow::Result<bool> {
+    let mut seen = String::new();
+    for _ in 0..MEMBERS_PATIENCE.as_millis() / ORDER_CHECK.as_millis() {
+        let status = node.status();
+        let groups = || status.groups.iter().filter(|group| names.contains(&group.name));
+        let orders = || groups().filter_map(|group| group.order.as_ref());
+        let settled = orders().filter(|order| order.sequencer.is_some() && order.members == members);
+        if settled.count() == names.len() {
+            let own = node.id().to_string();
+            let first = groups().find(|group| Some(&group.name) == names.first());
+            let sequencer = first.and_then(|group| group.order.as_ref()?.sequencer.clone());
+            return Ok(sequencer == Some(own));
+        }
+        seen = format!("{:?}", orders().collect::<Vec<_>>());
+        std::thread::sleep(ORDER_CHECK);
+    }
+    anyhow::bail!("expected {members} members to keep one order of each group, saw {seen}")
 }
 
 fn wait_for_members(node: &Node, names: &[String], count: usize) -> anyhow::Result<()> {

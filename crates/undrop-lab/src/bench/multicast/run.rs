@@ -35,6 +35,8 @@ pub(crate) struct Cell {
     pub(crate) count: u64,
     pub(crate) tail_s: f64,
     pub(crate) seed: u64,
+    /// Time after the first message at which a receiver is killed.
+    pub(crate) kill_s: Option<f64>,
 }
 
 impl Cell {
@@ -87,8 +89,10 @@ impl Drop for Scratch {
 }
 
 /// Resources of a run. The participants are the first field, so that they are dropped before the bridge.
-struct Stage {
-    participants: Vec<Participant>,
+pub(super) struct Stage {
+    pub(super) participants: Vec<Participant>,
+    /// The participant that was killed.
+    dead: Option<usize>,
     droppers: Vec<Dropper>,
     lan: BridgeLan,
     scratch: Scratch,
@@ -96,26 +100,16 @@ struct Stage {
 
 pub(crate) fn run(cell: &Cell, system: &System) -> anyhow::Result<Figures> {
     let mut stage = Stage::build(cell, system)?;
-    for participant in &mut stage.participants {
-        participant.expect("ready", READY_PATIENCE)?;
-    }
+    stage.wait_until_ready()?;
     let before = (stage.cpu_s()?, stage.lan.wires_total()?);
-    for dropper in &mut stage.droppers {
-        dropper.set_model(&cell.loss)?;
-    }
-    let schedule = stage.send(cell)?;
-    let cpu_s = stage.cpu_s()? - before.0;
+    stage.lose(&cell.loss)?;
+    let schedule = stage.begin(cell)?;
+    stage.kill(cell, schedule)?;
+    stage.wait_until_sent(cell)?;
+    let cpu_s: f64 =
+        stage.cpu_s()?.iter().zip(&before.0).map(|(after, before)| (after - before).max(0.0)).sum();
     let wires = stage.lan.wires_total()?.since(before.1);
-    // Loss ends here, so that the systems can leave in good order.
-    for dropper in &mut stage.droppers {
-        dropper.set_model(&LossModel::None)?;
-    }
-    for participant in &mut stage.participants {
-        participant.send("stop")?;
-    }
-    for participant in &mut stage.participants {
-        participant.expect("done", DONE_PATIENCE)?;
-    }
+    stage.end()?;
     let receivers = stage.receivers(cell)?;
     let mut figures = judge(cell, schedule, &receivers);
     let messages = cell.messages().max(1) as f64;
@@ -129,12 +123,17 @@ pub(crate) fn run(cell: &Cell, system: &System) -> anyhow::Result<Figures> {
 }
 
 impl Stage {
-    fn build(cell: &Cell, system: &System) -> anyhow::Result<Self> {
+    pub(super) fn build(cell: &Cell, system: &System) -> anyhow::Result<Self> {
         let hosts = u8::try_from(cell.hosts())
             .with_context(|| format!("expected at most 255 hosts, saw {}", cell.hosts()))?;
         let lan = BridgeLan::build(&BridgeLanConfig { hosts, ..BridgeLanConfig::default() })?;
-        let mut stage =
-            Self { participants: Vec::new(), droppers: Vec::new(), lan, scratch: Scratch::create()? };
+        let mut stage = Self {
+            participants: Vec::new(),
+            dead: None,
+            droppers: Vec::new(),
+            lan,
+            scratch: Scratch::create()?,
+        };
         let losing = match cell.lose {
             Lose::None => 0,
             Lose::Data => cell.receivers,
@@ -162,29 +161,70 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Lets the senders send, and waits until the end of the tail.
-    fn send(&mut self, cell: &Cell) -> anyhow::Result<Schedule> {
+    pub(super) fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        self.participants.iter_mut().try_for_each(|participant| participant.expect("ready", READY_PATIENCE))
+    }
+
+    pub(super) fn lose(&mut self, loss: &LossModel) -> anyhow::Result<()> {
+        self.droppers.iter_mut().try_for_each(|dropper| Ok(dropper.set_model(loss)?))
+    }
+
+    /// Lets the senders send.
+    pub(super) fn begin(&mut self, cell: &Cell) -> anyhow::Result<Schedule> {
         let schedule = Schedule { start_ns: now_ns()? + HEAD_START.as_nanos() as u64 };
         for (index, participant) in self.participants.iter_mut().enumerate() {
             let sender = index.saturating_sub(cell.receivers);
             participant.send(&format!("go {}", schedule.start_of(cell, sender)))?;
         }
+        Ok(schedule)
+    }
+
+    /// Kills a receiver when it is time: the sequencer if there is one, else the first.
+    fn kill(&mut self, cell: &Cell, schedule: Schedule) -> anyhow::Result<()> {
+        let Some(kill_s) = cell.kill_s else { return Ok(()) };
+        let at_ns = schedule.start_ns + (kill_s * 1e9) as u64;
+        std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns()?)));
+        let is_sequencer = |participant: &Participant| participant.stat("sequencer") == Some(1.0);
+        let dead = self.participants[..cell.receivers].iter().position(is_sequencer).unwrap_or(0);
+        self.participants[dead].kill()?;
+        self.dead = Some(dead);
+        Ok(())
+    }
+
+    /// Waits until all messages are sent, and then until the end of the tail.
+    pub(super) fn wait_until_sent(&mut self, cell: &Cell) -> anyhow::Result<()> {
         let patience = Duration::from_secs_f64(cell.count as f64 / cell.rate) + READY_PATIENCE;
         for sender in &mut self.participants[cell.receivers..] {
             sender.expect("sent", patience)?;
         }
         std::thread::sleep(Duration::from_secs_f64(cell.tail_s));
-        Ok(schedule)
+        Ok(())
     }
 
-    fn cpu_s(&self) -> anyhow::Result<f64> {
-        self.participants.iter().map(Participant::cpu_s).sum()
+    /// Ends loss, so that the systems can leave in good order, and then the participants.
+    pub(super) fn end(&mut self) -> anyhow::Result<()> {
+        self.lose(&LossModel::None)?;
+        self.living().try_for_each(|participant| participant.send("stop"))?;
+        self.living().try_for_each(|participant| participant.expect("done", DONE_PATIENCE))
+    }
+
+    fn living(&mut self) -> impl Iterator<Item = &mut Participant> {
+        let dead = self.dead;
+        let all = self.participants.iter_mut().enumerate();
+        all.filter(move |(index, _)| dead != Some(*index)).map(|(_, participant)| participant)
+    }
+
+    /// Returns the processor time of each participant; that of one that was killed is 0.
+    fn cpu_s(&self) -> anyhow::Result<Vec<f64>> {
+        let all = self.participants.iter().enumerate();
+        all.map(|(index, participant)| if self.dead == Some(index) { Ok(0.0) } else { participant.cpu_s() })
+            .collect()
     }
 
     /// Returns the receivers' records, and the messages lost at them.
     fn receivers(&mut self, cell: &Cell) -> anyhow::Result<Vec<Receiver>> {
         let mut receivers = Vec::new();
-        for index in 0..cell.receivers {
+        for index in (0..cell.receivers).filter(|index| self.dead != Some(*index)) {
             let file = records_file(&self.scratch.of(index));
             let text =
                 fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
