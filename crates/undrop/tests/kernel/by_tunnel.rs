@@ -46,7 +46,7 @@ pub(crate) fn apart_with(loss: f64, config: &TwoSitesConfig) -> TwoSites {
     sites
 }
 
-fn ip(namespace: &Namespace, arguments: &[&str]) -> String {
+pub(crate) fn ip(namespace: &Namespace, arguments: &[&str]) -> String {
     let output = namespace.run(|| Command::new("ip").args(arguments).output()).unwrap();
     assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

@@ -16,7 +16,7 @@ use netlab::topology::{HOST, TwoSites, TwoSitesConfig};
 use stage::gateways::{End, GatewayPair, Setting};
 use testkit::{wait_for, wait_until};
 
-use crate::by_tunnel::{apart_with, in_tunnel_mode};
+use crate::by_tunnel::{apart_with, in_tunnel_mode, ip};
 use crate::node::NodeProcess;
 use crate::pair::{PROGRAM, reload};
 
@@ -287,5 +287,31 @@ fn a_reload_lets_groups_cross_and_ends_that_at_once() {
     send(&sites.a.hosts[0], "239.1.7.7:5007".parse().unwrap(), TTL, 0..20);
     wait_until("nothing crosses", || section(&pair, 0).dropped["unwanted"] == 20);
     assert_eq!(section(&pair, 0).forwarded, crossed);
+    pair.stop().unwrap();
+}
+
+#[test]
+fn groups_cross_again_after_their_interface_was_gone() {
+    if !privilege::available_or_skip("groups_cross_again_after_their_interface_was_gone") {
+        return;
+    }
+    let sites = sites(0.0);
+    let pair = start(&sites);
+    let gateway = &sites.a.gateway;
+    let rename = |from: &str, to: &str| {
+        ip(gateway, &["link", "set", from, "down"]);
+        ip(gateway, &["link", "set", from, "name", to]);
+        ip(gateway, &["link", "set", to, "up"]);
+    };
+    rename("lan0", "away0");
+    wait_until("the interface is gone", || !section(&pair, 0).open);
+    let status = pair.status(0).unwrap();
+    assert!(status.peers[0].up, "the gateway works on without it");
+    // Packets for the LAN find none.
+    send(&sites.b.hosts[0], "239.1.7.7:5007".parse().unwrap(), TTL, 0..20);
+    wait_until("what comes is counted", || section(&pair, 0).unsent == 20);
+    rename("away0", "lan0");
+    wait_until("the interface is there again", || section(&pair, 0).open);
+    cross(&sites, &pair, "239.1.7.7:5007", false);
     pair.stop().unwrap();
 }
