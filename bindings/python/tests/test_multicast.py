@@ -411,6 +411,13 @@ def test_the_quick_start_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "prices/AAPL 187.21 as sent\n"
 
 
+def test_the_demonstration_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_module("undrop.multicast", run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("received 187.22 of prices/AAPL" in line for line in lines) == 2
+    assert sum("that was sent before it joined" in line for line in lines) == 2
+
+
 def test_a_registry_that_is_away_is_an_event(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     # The first port of the host, at which nobody listens.
