@@ -56,6 +56,8 @@ pub struct PeerHandover {
     /// Longest datagram that is known to cross the path, and the shortest one that does not, in bytes of UDP
     /// payload.
     pub lengths: (usize, Option<usize>),
+    /// Packets of the new stream that have come to this process in datagrams, with their positions.
+    pub arrived: Vec<(u64, Vec<u8>)>,
     /// Number of sessions and of renewals so far.
     pub counts: [u64; 2],
 }

@@ -4,7 +4,7 @@
 //! process, however that ends, and its routes with it.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ipnet::IpNet;
 use maelstrom_core::Scheme;
@@ -57,6 +57,29 @@ impl Tunnel {
         let mut tunnel = Self { tun, buffer, coalescer, routes: Vec::new(), refused: 0 };
         tunnel.set_routes(config)?;
         Ok(tunnel)
+    }
+
+    /// Takes the device of another process, which has these routes.
+    ///
+    /// # Errors
+    /// The step that failed, with its remedy.
+    pub(crate) fn adopt(
+        config: &GatewayConfig,
+        file: OwnedFd,
+        routes: Vec<IpNet>,
+    ) -> Result<Self, StartError> {
+        let adopted = Tun::adopt(file, true);
+        let tun = adopted.map_err(|error| StartError::new("take the device of the tunnel", error))?;
+        let coalescer = Coalescer::new(tun.takes_udp_segments()).in_order();
+        let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
+        let mut tunnel = Self { tun, buffer, coalescer, routes, refused: 0 };
+        tunnel.set_routes(config)?;
+        Ok(tunnel)
+    }
+
+    /// The routes that have been set.
+    pub(crate) fn routes(&self) -> &[IpNet] {
+        &self.routes
     }
 
     /// Sets the routes that a configuration asks for, and deletes the others.
@@ -126,6 +149,11 @@ impl Tunnel {
 impl Passive {
     /// Step 3 of the loop, for the tunnel: sends the packets that wait in its device.
     pub(crate) fn drain_tunnel(&mut self) {
+        if self.ports.outlets.is_silent {
+            // Another process reads it.
+            self.fills_tunnel = false;
+            return;
+        }
         match self.engine.drain_tunnel(&mut self.ports.outlets) {
             Ok(more) => self.fills_tunnel = more,
             Err(error) => {

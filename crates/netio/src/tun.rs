@@ -80,8 +80,7 @@ impl Tun {
         request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | header) as libc::c_short;
         // SAFETY: TUNSETIFF takes an ifreq, which lives through the call.
         check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, &raw mut request) })?;
-        let name: String =
-            request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect();
+        let name = name_in(&request);
         let udp_segments = options.offload && set_offloads(&file)?;
         let interface = Interface::open(&name)?;
         if let Some(mtu) = options.mtu {
@@ -100,6 +99,19 @@ impl Tun {
             interface.set_up(true)?;
         }
         Ok(Self { file, interface, name, offload: options.offload, udp_segments })
+    }
+
+    /// Takes a device that another process has opened with such offloads.
+    ///
+    /// # Errors
+    /// The kernel's error: `EBADFD` if the descriptor is not that of a device.
+    pub fn adopt(file: OwnedFd, offload: bool) -> io::Result<Self> {
+        let mut request = request_for([0; libc::IFNAMSIZ]);
+        // SAFETY: TUNGETIFF fills an ifreq, which lives through the call.
+        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNGETIFF as libc::Ioctl, &raw mut request) })?;
+        let name = name_in(&request);
+        let udp_segments = offload && set_offloads(&file)?;
+        Ok(Self { interface: Interface::open(&name)?, file, name, offload, udp_segments })
     }
 
     /// Returns the interface's name.
@@ -231,6 +243,11 @@ impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// The name that the kernel has written into a request.
+fn name_in(request: &libc::ifreq) -> String {
+    request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect()
 }
 
 /// Enables super-packets and returns whether UDP's are among them.

@@ -19,10 +19,13 @@ impl Gateway {
         self.peers.iter().all(Peer::may_hand_over)
     }
 
-    /// Sends repairs of the packets that wait for one, at the end of the streams to the peers. The outbox
-    /// must be empty.
+    /// Sends repairs of the packets that wait for one, at the end of the streams to the peers, and hands on
+    /// packets that are held. The outbox must be empty.
     pub fn finish_streams(&mut self, now_us: u64, out: &mut Outbox) {
-        self.peers.iter_mut().for_each(|peer| peer.finish_stream(now_us, out));
+        for peer in &mut self.peers {
+            peer.finish_stream(now_us, out);
+            peer.release_held(out);
+        }
     }
 
     /// Returns the sessions of the peers that are up, for [`Gateway::watch_for`].

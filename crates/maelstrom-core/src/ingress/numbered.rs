@@ -9,7 +9,7 @@ use crate::flow::Traits;
 use crate::identity::Identity;
 use crate::outbox::Origin;
 use crate::packet::{MutableFields, Packet, restore};
-use crate::symbol::{SYMBOL_HEADER, Symbol};
+use crate::symbol::{SYMBOL_HEADER, Symbol, whole_packet};
 use crate::wire::{PacketsView, RecipeView};
 use foundation::Seq;
 
@@ -24,7 +24,34 @@ pub(crate) enum Road {
     Tunnel,
 }
 
+/// Maximum number of packets that one process leaves to the next one: twice those of a window.
+const LEFT_MAX: u64 = 2_048;
+
 impl Ingress {
+    /// Returns the newest packets of the stream that have been handed on, with their positions, for
+    /// [`Ingress::continue_stream`].
+    pub(crate) fn stream(&self) -> Vec<(u64, Vec<u8>)> {
+        let newest = self.ledger.newest();
+        let first = self.ledger.oldest_open().max(newest.minus(LEFT_MAX));
+        let packet = |place: u64| {
+            let packet = whole_packet(self.arrivals.symbol(Seq(place))?)?;
+            Some((place, packet.as_slice().to_vec()))
+        };
+        (first.0..=newest.0).filter_map(packet).collect()
+    }
+
+    /// Takes the packets of a stream that another process has handed on. Those between them are missing.
+    pub(crate) fn continue_stream(&mut self, now_us: u64, packets: &[(u64, Vec<u8>)]) {
+        let Some(&(first, _)) = packets.first().filter(|_| self.is_tunnel()) else { return };
+        self.ledger.skip_before(&mut self.arrivals, Seq(first));
+        for (place, packet) in packets {
+            if packet.len() + SYMBOL_HEADER <= self.symbol_max {
+                self.advance(now_us, Seq(*place));
+                self.arrivals.put(now_us, Seq(*place), &Symbol::whole(packet));
+            }
+        }
+    }
+
     /// Whether packets arrive with their positions.
     pub(super) fn is_tunnel(&self) -> bool {
         self.road == Road::Tunnel

@@ -8,8 +8,13 @@
 //!
 //! So each process sees all packets of its own stream, and each stream has a decoder from its first to its
 //! last packet. The stream in the other direction keeps its numbers, and a sliding window begins again.
+//!
+//! Packets of a tunnel come to the process that has the socket. It hands on those of the new stream until it
+//! gives the session away, and the next process gets copies of them, so that it can use repairs that contain
+//! them, and hands on nothing twice.
 
 use super::listed::Listed;
+use super::order::InOrder;
 use super::renewal::Renewal;
 use super::{Peer, Session};
 use crate::exchange::EphemeralKey;
@@ -115,7 +120,11 @@ impl Peer {
     /// the old one, the next process has not seen all packets.
     pub(crate) fn hand_over(&self) -> Option<PeerHandover> {
         let is_asked = matches!(self.leaving, Some(Leaving::Asked | Leaving::Followed));
-        self.describe().filter(|_| is_asked)
+        let mut left = self.describe().filter(|_| is_asked)?;
+        if self.config.is_tunnel && self.leaving == Some(Leaving::Followed) {
+            left.arrived = self.ingress.stream();
+        }
+        Some(left)
     }
 
     /// Returns the session, if the peer is up.
@@ -145,6 +154,7 @@ impl Peer {
             report,
             link: self.egress.memory(),
             lengths: self.path_mtu.lengths(),
+            arrived: Vec::new(),
             counts: [self.sessions, self.renewals],
         })
     }
@@ -152,7 +162,13 @@ impl Peer {
     /// Continues the session of another process, which does not use it any more; returns whether it is that
     /// of [`Peer::watch_for`].
     pub(crate) fn resume(&mut self, now_us: u64, left: &PeerHandover) -> bool {
-        self.session.is_some() && self.names.as_ref() == Some(&left.names) && self.watch_for(now_us, left)
+        let is_it = self.session.is_some() && self.names.as_ref() == Some(&left.names);
+        if !is_it || !self.watch_for(now_us, left) {
+            return false;
+        }
+        self.ingress.continue_stream(now_us, &left.arrived);
+        self.order.iter_mut().for_each(InOrder::restart);
+        true
     }
 
     /// Watches the packets of a session of another process, which still uses it; returns whether it is one of

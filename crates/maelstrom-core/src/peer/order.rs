@@ -67,6 +67,17 @@ impl Peer {
         }
     }
 
+    /// Hands on all packets that are held, because another process goes on.
+    pub(crate) fn release_held(&mut self, out: &mut Outbox) {
+        let Self { order: Some(order), ingress, identity, .. } = self else { return };
+        let (line, identity) = (&mut order.line, &*identity);
+        while line.awaited().is_some() {
+            line.give_up();
+        }
+        let mut stamp = |origin: &Origin, packet: &mut [u8]| ingress.on_handed_on(identity, origin, packet);
+        line.drain(&mut out.recovered, &mut stamp);
+    }
+
     /// Hands on the packets of the ingress whose turn it is, and holds those that came early.
     pub(super) fn put_in_order(&mut self, now_us: u64, out: &mut Outbox) {
         let Self { order: Some(order), ingress, identity, .. } = self else { return };

@@ -152,7 +152,8 @@ impl Peer {
     pub(super) fn awaits_stream(&self) -> bool {
         match self.leaving {
             Some(Leaving::Asked | Leaving::Staying) => false,
-            Some(Leaving::Followed | Leaving::Stayed) => true,
+            // Packets of a tunnel have come to this process all the same.
+            Some(Leaving::Followed | Leaving::Stayed) => !self.config.is_tunnel,
             Some(Leaving::Due) | None => self.renewal.as_ref().is_some_and(|renewal| renewal.restarts),
         }
     }
@@ -198,6 +199,10 @@ impl Peer {
             // Its repairs are of the old stream.
             session.earlier = Openers::default();
             self.on_stream_followed();
+            if self.config.is_tunnel {
+                self.ingress.restart(&self.ingress_config);
+                self.order.iter_mut().for_each(InOrder::begin);
+            }
         }
         (self.own_token, self.own_keys, self.own_listed) = (renewal.token, renewal.keys, renewal.listed);
         // This wipes the one before.

@@ -25,6 +25,9 @@ pub(crate) enum Message {
         /// Mark of the rack ([`maelstrom_core::rack::RackConfig::mark`]).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rack: Option<u64>,
+        /// Name of the device of the tunnel.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tunnel: Option<String>,
     },
     /// The next process cannot take over.
     Failed { reason: String },
@@ -38,13 +41,16 @@ pub(crate) enum Message {
     /// The next process watches.
     Watching,
     /// This process has sent its last datagram. The repair socket comes with this message, and behind it the
-    /// socket for heartbeats of a rack.
+    /// socket for heartbeats of a rack, and the device of the tunnel.
     Over {
         /// Time after which packets that leave are those of the next process, on the monotonic clock.
         cut_us: u64,
         peers: Vec<Session>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rack: Option<Rack>,
+        /// Routes by the device of the tunnel.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        routes: Option<Vec<IpNet>>,
     },
     /// The next process works, and has done so from this time after the cut on.
     Taken { after_us: u64, sessions: usize },
@@ -80,6 +86,9 @@ pub(crate) struct Session {
     link: Vec<u64>,
     #[serde(default)]
     lengths: (usize, Option<usize>),
+    /// Positions and digits of packets.
+    #[serde(default)]
+    arrived: Vec<(u64, Digits)>,
     counts: [u64; 2],
 }
 
@@ -160,6 +169,7 @@ impl From<PeerHandover> for Session {
             position: left.position,
             link: left.link,
             lengths: left.lengths,
+            arrived: left.arrived.iter().map(|(at, packet)| (*at, Zeroizing::new(hex(packet)))).collect(),
             counts: left.counts,
         }
     }
@@ -191,6 +201,11 @@ impl Session {
             position: self.position,
             link: self.link,
             lengths: self.lengths,
+            arrived: self
+                .arrived
+                .iter()
+                .map(|(at, text)| Some((*at, bytes(text)?)))
+                .collect::<Option<_>>()?,
             counts: self.counts,
         })
     }
@@ -261,6 +276,7 @@ mod tests {
             report: vec![0, 127, 255],
             link: vec![1, u64::MAX],
             lengths: (1_372, Some(1_374)),
+            arrived: vec![(7, vec![0x45, 0, 255])],
             counts: [11, 12],
         };
         let other =
@@ -272,7 +288,8 @@ mod tests {
             parts: vec!["east-1".to_owned()],
         };
         assert_eq!(Rack::from(rack.clone()).read(), Some(rack.clone()));
-        let message = Message::Over { cut_us: 5, peers: vec![left.clone().into()], rack: Some(rack.into()) };
+        let (peers, rack) = (vec![left.clone().into()], Some(rack.into()));
+        let message = Message::Over { cut_us: 5, peers, rack, routes: Some(left.networks.clone()) };
         let text = serde_json::to_string(&message).unwrap();
         assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), message);
         // A version that knew of no racks said nothing of them.

@@ -32,7 +32,7 @@ use crate::config::GatewayConfig;
 use crate::engine::ALL_OUTGOING;
 use crate::passive::{Passive, clock_us};
 use crate::rack::Racked;
-use crate::tunnel;
+use crate::tunnel::{self, Tunnel};
 use door::Door;
 pub use door::{Outcome, RequestError, request};
 pub use link::Link;
@@ -156,8 +156,11 @@ fn obstacle(config: &GatewayConfig, splits: bool) -> Option<&'static str> {
     if std::process::id() == 1 {
         return Some("this gateway is the first process of its container, which ends with it");
     }
-    if tunnel::is_wanted(config) {
-        return Some("packets in a tunnel cannot be handed over");
+    if config.peers.iter().any(|peer| !peer.paths.is_empty()) {
+        return Some("packets that take several paths cannot be handed over");
+    }
+    if !config.multicast.is_empty() {
+        return Some("IP groups that cross tunnels cannot be handed over");
     }
     splits.then_some("connections that are split cannot be handed over")
 }
@@ -242,9 +245,10 @@ impl Passive {
         let unsent = |error: io::Error| format!("the next process does not read: {error}");
         match (work.stage, message) {
             (_, Message::Failed { reason }) => return Err(reason),
-            (Stage::Starting, Message::Ready { version, listen, wan, rack }) => {
+            (Stage::Starting, Message::Ready { version, listen, wan, rack, tunnel }) => {
                 check(version, listen, &wan, &self.config)?;
                 check_rack(rack, &self.config)?;
+                check_tunnel(tunnel, &self.config)?;
                 let peers = self.engine.gateway.describe_sessions();
                 let peers = peers.into_iter().map(Into::into).collect();
                 let held = self.rack.as_mut().map(Racked::begin_handover);
@@ -282,9 +286,13 @@ impl Passive {
         self.ports.outlets.is_silent = true;
         self.engine.skips_outgoing_until_us = ALL_OUTGOING;
         let rack = self.rack.as_ref().map(|racked| racked.hand_over().into());
-        let over = Message::Over { cut_us: clock_us(), peers, rack };
+        let outlets = &self.ports.outlets;
+        let routes = outlets.tunnel.as_ref().map(|tunnel| tunnel.routes().to_vec());
+        let over = Message::Over { cut_us: clock_us(), peers, rack, routes };
         let heartbeats = self.rack.as_ref().map(|racked| racked.socket.as_fd());
-        let passed: Vec<_> = [self.ports.outlets.socket.as_fd()].into_iter().chain(heartbeats).collect();
+        let device = outlets.tunnel.as_ref().map(Tunnel::as_fd);
+        let passed = [Some(outlets.socket.as_fd()), heartbeats, device];
+        let passed: Vec<_> = passed.into_iter().flatten().collect();
         let sent = work.link.send(&over, &passed);
         sent.map_err(|error| format!("the next process does not read: {error}"))
     }
@@ -415,4 +423,25 @@ fn check_rack(rack: Option<u64>, present: &GatewayConfig) -> Result<(), String> 
             .to_owned(),
         (None, _) => "expected a file without a rack, as in this process, saw one; reload it first".to_owned(),
     })
+}
+
+/// Checks that the next process has the same device of a tunnel in its file.
+fn check_tunnel(tunnel: Option<String>, present: &GatewayConfig) -> Result<(), String> {
+    let expected = device(present);
+    if tunnel == expected {
+        return Ok(());
+    }
+    let name =
+        |device: Option<String>| device.map_or("no tunnel".to_owned(), |name| format!("the tunnel {name}"));
+    Err(format!(
+        "expected a program that takes over {}, as this process uses it, saw {}; reload the file first, or restart the \
+         gateway at a quiet time",
+        name(expected),
+        name(tunnel)
+    ))
+}
+
+/// Name of the device of the tunnel, if the file has peers in tunnel mode.
+fn device(config: &GatewayConfig) -> Option<String> {
+    tunnel::is_wanted(config).then(|| config.gateway.tunnel.clone())
 }

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use maelstrom_core::PeerHandover;
 use maelstrom_core::rack::RackHandover;
 use netio::poll::{Interest, Poller};
@@ -32,6 +33,8 @@ const MARGIN_US: u64 = 200;
 pub(crate) struct Inheritance {
     pub(crate) socket: RepairSocket,
     pub(crate) rack: Option<(UdpSocket, RackHandover)>,
+    /// The device of the tunnel, and the routes by it.
+    pub(crate) tunnel: Option<(OwnedFd, Vec<IpNet>)>,
     pub(crate) former: Former,
 }
 
@@ -40,6 +43,7 @@ struct Left {
     cut_us: u64,
     peers: Vec<PeerHandover>,
     rack: Option<RackHandover>,
+    routes: Option<Vec<IpNet>>,
 }
 
 /// The process that this one has taken over from.
@@ -69,7 +73,8 @@ impl Inheritance {
         let failed = |error| StartError::new("take over from the present process", error);
         let (listen, wan) = (config.gateway.listen, config.gateway.wan.clone());
         let rack = config.rack.as_ref().map(|rack| rack.core().mark());
-        link.send(&Message::Ready { version: VERSION, listen, wan, rack }, &[]).map_err(failed)?;
+        let tunnel = super::device(config);
+        link.send(&Message::Ready { version: VERSION, listen, wan, rack, tunnel }, &[]).map_err(failed)?;
         engine.skips_outgoing_until_us = ALL_OUTGOING;
         let Message::Sessions { peers, held } = link.wait(PATIENCE).map_err(failed)? else {
             return Err(failed(io::ErrorKind::InvalidData.into()));
@@ -79,11 +84,12 @@ impl Inheritance {
         }
         engine.gateway.watch_for(clock_us(), &read(peers).map_err(failed)?);
         link.send(&Message::Watching, &[]).map_err(failed)?;
-        let Left { cut_us, peers, rack } = watch(&mut link, tap, engine).map_err(failed)?;
-        let rack = rack.map(|rack| heartbeats(&mut link).map(|socket| (socket, rack)));
-        let rack = rack.transpose().map_err(failed)?;
-        let socket = link.take_passed().ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
-        let socket = RepairSocket::adopt(socket).map_err(failed)?;
+        let Left { cut_us, peers, rack, routes } = watch(&mut link, tap, engine).map_err(failed)?;
+        // In the reverse order of that in which they were passed.
+        let mut passed = || link.take_passed().ok_or_else(|| failed(io::ErrorKind::InvalidData.into()));
+        let tunnel = routes.map(|routes| passed().map(|device| (device, routes))).transpose()?;
+        let rack = rack.map(|rack| passed().map(|socket| (UdpSocket::from(socket), rack))).transpose()?;
+        let socket = RepairSocket::adopt(passed()?).map_err(failed)?;
         let sessions = engine.gateway.resume(clock_us(), &peers);
         if tap.kind() != TapKind::Ebpf {
             // Its captures have no times. All of them are older than this.
@@ -91,13 +97,13 @@ impl Inheritance {
         }
         engine.skips_outgoing_until_us = cut_us + MARGIN_US;
         engine.begin();
-        Ok(Self { socket, rack, former: Former { link, sessions, cut_us, is_told: false, is_main: false } })
+        Ok(Self {
+            socket,
+            rack,
+            tunnel,
+            former: Former { link, sessions, cut_us, is_told: false, is_main: false },
+        })
     }
-}
-
-/// Returns the socket for heartbeats, which came last.
-fn heartbeats(link: &mut Link) -> io::Result<UdpSocket> {
-    link.take_passed().map(UdpSocket::from).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Watches the packets that arrive, until the other process stops; returns what that one leaves.
@@ -109,9 +115,9 @@ fn watch(link: &mut Link, tap: &mut Tap, engine: &mut Engine) -> io::Result<Left
     let end = std::time::Instant::now() + PATIENCE;
     while std::time::Instant::now() < end {
         match link.poll()? {
-            Some(Message::Over { cut_us, peers, rack }) => {
+            Some(Message::Over { cut_us, peers, rack, routes }) => {
                 let rack = rack.map(|rack| rack.read().ok_or_else(unreadable)).transpose()?;
-                return Ok(Left { cut_us, peers: read(peers)?, rack });
+                return Ok(Left { cut_us, peers: read(peers)?, rack, routes });
             }
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
             None => {}

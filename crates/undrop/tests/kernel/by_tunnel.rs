@@ -13,7 +13,8 @@ use netlab::emulator::EmulatorConfig;
 use netlab::privilege;
 use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{
-    Between, Pace, TcpTransfer, UdpReport, UdpStream, tcp_transfer, udp_stream, unwatched,
+    Between, MessageStream, Pace, TcpTransfer, UdpReport, UdpStream, message_stream, tcp_transfer,
+    udp_stream, unwatched,
 };
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting, between};
@@ -22,6 +23,7 @@ use testkit::wait_until;
 use crate::firewall::lab::possible;
 use crate::nat::forget_connections;
 use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_for_peer, wait_until_up};
+use crate::upgrade::{Successors, upgrade_by};
 
 /// The device of the tunnel.
 const DEVICE: &str = "undrop1";
@@ -352,5 +354,49 @@ fn tcp_of_hosts_with_longer_packets_crosses_although_nobody_tells_them_of_the_mt
         let report = tcp_transfer(Between { address, ..between(&sites) }, &transfer, &mut unwatched).unwrap();
         assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
     }
+    pair.stop().unwrap();
+}
+
+#[test]
+fn a_tunnel_is_handed_over_under_traffic_and_hosts_notice_nothing() {
+    let name = "a_tunnel_is_handed_over_under_traffic_and_hosts_notice_nothing";
+    if !privilege::available_or_skip(name) {
+        return;
+    }
+    let sites = apart(0.02);
+    let pair = start(&sites);
+    let before = [0, 1].map(|side| peer(&pair, side).sessions);
+    let routes = ip(&sites.a.gateway, &["route", "show", "dev", DEVICE]);
+    let mut successors = Successors::default();
+    let messages = MessageStream { duration: Duration::from_secs(10), ..MessageStream::default() };
+    let plan = UdpStream {
+        pace: Pace::Packets(500.0),
+        payload_bytes: 700,
+        duration: Duration::from_secs(10),
+        patience: Duration::from_secs(1),
+        ..UdpStream::default()
+    };
+    let (report, delivered) = thread::scope(|scope| {
+        let datagrams = scope.spawn(|| udp_stream(between(&sites), &plan, &mut unwatched).unwrap());
+        let stream = scope.spawn(|| message_stream(between(&sites), &messages, &mut unwatched).unwrap());
+        for side in [0, 1, 0] {
+            let count = |pair: &GatewayPair| peer(pair, side).ingress.source_packets;
+            let seen = count(&pair);
+            wait_until("packets come by the tunnel", || count(&pair) > seen + 20);
+            successors
+                .add(upgrade_by(&pair.config(side)).unwrap_or_else(|said| panic!("{said}\n{}", pair.logs())));
+        }
+        (datagrams.join().unwrap(), stream.join().unwrap())
+    });
+    assert_eq!((report.duplicates, report.altered), (0, 0), "{}", pair.logs());
+    // The link loses some 100 of 5,000 packets.
+    assert!(report.missing() < 30, "{} are missing\n{}", report.missing(), pair.logs());
+    assert_eq!(delivered.missing(), 0, "a connection lives");
+    assert_eq!([0, 1].map(|side| peer(&pair, side).sessions), before, "{}", pair.logs());
+    assert_eq!(ip(&sites.a.gateway, &["route", "show", "dev", DEVICE]), routes);
+    successors.stop();
+    // The device ends with the last process.
+    let links = || ip(&sites.a.gateway, &["-oneline", "link"]);
+    wait_until("the device is gone", || !links().contains(DEVICE));
     pair.stop().unwrap();
 }
