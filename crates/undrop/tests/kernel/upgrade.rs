@@ -56,6 +56,16 @@ fn upgrade(pair: &GatewayPair, side: usize) -> Result<i32, String> {
 
 /// Runs `undrop gateway upgrade` with a file; returns the number of the new process, or what it said.
 pub(crate) fn upgrade_by(config: &Path) -> Result<i32, String> {
+    // The process before the present one stays for half a second.
+    let asked = wait_for(|| {
+        let said = ask_for_upgrade(config);
+        let is_busy = said.as_ref().is_err_and(|said| said.contains("an upgrade is under way"));
+        (!is_busy).then_some(said)
+    });
+    asked.expect("an upgrade that is under way ends")
+}
+
+fn ask_for_upgrade(config: &Path) -> Result<i32, String> {
     let mut command = Command::new(PROGRAM);
     command.args(["gateway", "upgrade", "--config"]).arg(config);
     let output = command.output().unwrap();
