@@ -32,7 +32,7 @@ pub fn are_apart(rate: RepairRate) -> bool {
 /// Maximum number of packets that a repair names at this rate: the new ones, and as many copies as fit,
 /// unless copies travel apart.
 pub fn per_repair(rate: RepairRate) -> usize {
-    Sizes::of(rate, are_apart(rate)).names
+    Sizes::of(rate, true).names
 }
 
 /// Number of packets between two datagrams of names, and of names in each, at this rate.
@@ -71,12 +71,15 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(rate: RepairRate, is_apart: bool) -> Self {
-        if is_apart {
-            return Self { names: stride(rate).min(BESIDE_MAX), copies: 1, newest: BESIDE_MAX };
+    fn of(rate: RepairRate, may_be_apart: bool) -> Self {
+        // A repair that follows a rise of the rate has more new packets than its rate plans, but no repair may
+        // be longer than those at 1/8: the LAN's MTU was chosen for them.
+        let newest = if may_be_apart { BESIDE_MAX } else { NAMES_MAX };
+        if may_be_apart && are_apart(rate) {
+            return Self { names: stride(rate).min(BESIDE_MAX), copies: 1, newest };
         }
         let copies = copies(rate);
-        Self { names: (copies * stride(rate)).min(NAMES_MAX), copies, newest: NAMES_MAX }
+        Self { names: (copies * stride(rate)).min(NAMES_MAX), copies, newest }
     }
 }
 
@@ -125,6 +128,8 @@ pub struct Names {
     /// Whether names may travel apart.
     may_be_apart: bool,
     is_apart: bool,
+    /// Whether names have stopped to travel apart, and those that were to do so are still owed.
+    is_leaving: bool,
     /// Packets between two datagrams of names, and names in each.
     apart_sizes: Option<[u64; 2]>,
     sizes: Sizes,
@@ -156,13 +161,13 @@ impl Names {
     pub fn new(rate: RepairRate, distances: [usize; 2], reach: usize, next: u64) -> Self {
         check(distances);
         let ends = reach.max(distances[1]) + 2;
-        let is_apart = are_apart(rate);
         Self {
             distances,
             may_be_apart: true,
-            is_apart,
+            is_apart: are_apart(rate),
+            is_leaving: false,
             apart_sizes: apart(rate),
-            sizes: Sizes::of(rate, is_apart),
+            sizes: Sizes::of(rate, true),
             apart: next + lag(rate),
             start: next,
             covered: next,
@@ -194,15 +199,19 @@ impl Names {
         let is_apart = self.may_be_apart && are_apart(rate);
         if is_apart && !self.is_apart {
             // Second copies still owed travel apart too.
-            let owed = self.second.clamp(newest.saturating_sub(63), newest);
+            let owed = if self.is_leaving { self.covered } else { self.second };
+            let owed = owed.clamp(newest.saturating_sub(63), newest);
             (self.apart, self.covered, self.first) = (owed + lag(rate), owed, newest);
         }
+        self.is_leaving = !is_apart && (self.is_apart || self.is_leaving);
         if self.sizes.copies < 2 {
             // The old rate owed no second copies. Owing them all at once would delay those of the new rate.
             (self.second, self.third) = (newest, newest);
         }
-        (self.distances, self.is_apart, self.sizes) = (distances, is_apart, Sizes::of(rate, is_apart));
-        self.apart_sizes = apart(rate);
+        (self.distances, self.is_apart) = (distances, is_apart);
+        self.sizes = Sizes::of(rate, self.may_be_apart);
+        // The last datagram of a rate that is left has the names of its others.
+        self.apart_sizes = apart(rate).or(self.apart_sizes);
     }
 
     /// Returns the packets that the next repair names, in order of the stream, for a repair of the packets
@@ -235,9 +244,8 @@ impl Names {
             return self.repeat(first, last);
         }
         self.repeated = newest.start;
-        // Equal lengths let repairs leave the host as one train. They must not exceed the planned length, to
-        // fit the WAN. Only the first repair after the rate rises may name more: the packets that came at the
-        // lower rate.
+        // Equal lengths let repairs leave the host as one train. Only the first repair after the rate rises may
+        // name more: the packets that came at the lower rate. Those for which it has no room are named apart.
         let mut room = (names as u64).max(count(&newest)) - count(&newest);
         let mut from = |next: u64, to: u64| {
             let start = next.max(first).min(to.max(first));
@@ -292,7 +300,13 @@ impl Names {
     /// train too, with the datagram of names behind. A burst of losses there would take both copies of their
     /// names. So `settled` returns the first packet that left too lately for a second copy now; at most
     /// [`HELD_MAX`] wait for the next datagram.
+    ///
+    /// One more is due after a rise of the rate to 1/8 or above: second copies, and names of the packets for
+    /// which the next repair has no room.
     pub fn next_apart(&mut self, last: u64, settled: impl FnOnce() -> u64) -> Option<Range<u64>> {
+        if self.is_leaving {
+            return self.leave(last);
+        }
         let [every, _] = self.apart_sizes.filter(|_| self.is_apart)?;
         if last + 1 < self.apart + every {
             return None;
@@ -304,9 +318,19 @@ impl Names {
     /// Returns the same when the stream falls silent, if packets have not been named at all, or if more
     /// second copies were held back than a datagram usually has.
     pub fn owed_apart(&mut self, last: u64) -> Option<Range<u64>> {
+        if self.is_leaving {
+            return self.leave(last);
+        }
         let [every, _] = self.apart_sizes.filter(|_| self.is_apart && self.covered <= last)?;
         let is_owed = self.first <= last || last + 1 - self.covered > every;
         is_owed.then(|| self.take_apart(last, last + 1))
+    }
+
+    /// Names of the last datagram before repairs name all packets.
+    fn leave(&mut self, last: u64) -> Option<Range<u64>> {
+        self.is_leaving = false;
+        let named = self.take_apart(last, last + 1);
+        (count(&named) > 0).then_some(named)
     }
 
     fn take_apart(&mut self, last: u64, settled: u64) -> Range<u64> {
@@ -384,8 +408,8 @@ mod tests {
                 let new = (packet + 1 - next) as usize;
                 next = packet + 1;
                 assert!(all.is_sorted_by(|a, b| a < b), "{rate}: {all:?}");
-                // Packets that waited at a lower rate are still named.
-                let names = Sizes::of(rate, is_apart && are_apart(rate));
+                // Packets that waited at a lower rate are still named, as far as repairs at 1/8 have room.
+                let names = Sizes::of(rate, is_apart);
                 let most = if repairs == 0 { names.names } else { names.names.max(new.min(names.newest)) };
                 assert!(all.len() <= most, "{rate}: {} names: {all:?}", all.len());
                 assert!(all.iter().all(|&seq| seq >= first && seq <= packet));
@@ -505,6 +529,32 @@ mod tests {
         for text in ["3/64", "2/43", "2/65", "2/127", "5/108", "3.1%", "4.7%", "1.6%"] {
             all_named(&[(0, rate(text))], 512);
         }
+    }
+
+    #[test]
+    fn the_first_repair_of_a_higher_rate_is_no_longer_than_planned() {
+        for (before, after) in [("1/40", "1/4"), ("1/64", "1/2"), ("1/32", "1/8"), ("1/16", "1/6")] {
+            for (seq, copies) in all_named(&[(0, rate(before)), (2_030, rate(after))], 512) {
+                // Second copies begin with the second datagram of names, and end with the old rate.
+                let is_between = (128..2_030 - 128).contains(&seq) || seq >= 2_030;
+                assert!(copies.len() >= 2 || !is_between, "{before} to {after}: packet {seq}: {copies:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_silence_after_a_rise_of_the_rate_brings_the_names_that_are_owed() {
+        let mut names = as_gateways(rate("1/40"), 512);
+        names.next(0, 39);
+        names.set_rate(rate("1/4"), [1, 2]);
+        assert_eq!((names.next(0, 78)[2].clone(), names.owed_apart(78)), (55..79, Some(0..79)));
+        assert_eq!(names.owed_apart(78), None);
+        // A rate that rises and falls at once owes what it owed before.
+        let mut names = as_gateways(rate("1/16"), 512);
+        names.next(0, 15);
+        names.set_rate(rate("1/4"), [1, 2]);
+        names.set_rate(rate("1/16"), [1, 2]);
+        assert_eq!((names.next(0, 31)[2].clone(), names.next_apart(80, || 70)), (16..32, Some(0..70)));
     }
 
     #[test]
