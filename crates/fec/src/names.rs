@@ -72,8 +72,8 @@ struct Sizes {
 
 impl Sizes {
     fn of(rate: RepairRate, may_be_apart: bool) -> Self {
-        // A repair that follows a rise of the rate has more new packets than its rate plans, but no repair may
-        // be longer than those at 1/8: the LAN's MTU was chosen for them.
+        // A repair that follows a rise of the rate has more new packets than its rate plans, but no repair
+        // may be longer than those at 1/8: the LAN's MTU was chosen for them.
         let newest = if may_be_apart { BESIDE_MAX } else { NAMES_MAX };
         if may_be_apart && are_apart(rate) {
             return Self { names: stride(rate).min(BESIDE_MAX), copies: 1, newest };
@@ -244,8 +244,9 @@ impl Names {
             return self.repeat(first, last);
         }
         self.repeated = newest.start;
-        // Equal lengths let repairs leave the host as one train. Only the first repair after the rate rises may
-        // name more: the packets that came at the lower rate. Those for which it has no room are named apart.
+        // Equal lengths let repairs leave the host as one train. Only the first repair after the rate rises
+        // may name more: the packets that came at the lower rate. Those for which it has no room are named
+        // apart.
         let mut room = (names as u64).max(count(&newest)) - count(&newest);
         let mut from = |next: u64, to: u64| {
             let start = next.max(first).min(to.max(first));
