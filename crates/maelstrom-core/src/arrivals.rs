@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use crate::hops::Hops;
 use crate::identity::{Name, PacketHash};
 use crate::packet::MutableFields;
-pub(crate) use crate::place::{Arrived, Bound, Place, Trace, Treatment};
+pub(crate) use crate::place::{Arrived, Bound, Counted, Place, Trace, Treatment};
 use crate::same_name::SameName;
 use crate::symbol::{Symbol, fields_of, set_fields};
 use crate::wire::Entry;
@@ -117,17 +117,17 @@ impl Arrivals {
 
     fn match_wanted(&mut self, now_us: u64, name: Name, seq: Seq) -> Arrived {
         match self.place(seq) {
-            Place::Recovered { since_us, is_counted, treatment, .. } => {
+            Place::Recovered { since_us, counted, treatment, .. } => {
                 let is_injected = treatment == Treatment::Injected;
                 self.forget_wanted(name, seq);
                 let is_repeated = self.has_arrivals(name);
                 let late_us = now_us.saturating_sub(since_us);
-                Arrived::LikeRecovered { late_us, is_repeated, is_counted, is_injected }
+                Arrived::LikeRecovered { late_us, is_repeated, counted, is_injected }
             }
             // If equal packets are remembered, this is more likely the next of them than the missing one.
-            Place::Missing { since_us, fields, is_counted, .. } if !self.has_arrivals(name) => {
+            Place::Missing { since_us, fields, counted, .. } if !self.has_arrivals(name) => {
                 self.forget_wanted(name, seq);
-                Arrived::Late { seq, late_us: now_us.saturating_sub(since_us), fields, is_counted }
+                Arrived::Late { seq, late_us: now_us.saturating_sub(since_us), fields, counted }
             }
             _ => Arrived::Kept,
         }
@@ -262,25 +262,28 @@ impl Arrivals {
             None => {
                 self.want(entry.name, entry.seq);
                 let Entry { name, fields, .. } = *entry;
-                (Place::Missing { name, fields, since_us: now_us, is_counted: false }, None)
+                (Place::Missing { name, fields, since_us: now_us, counted: Counted::NOT }, None)
             }
         };
         self.set(entry.seq, place);
         (place, bound)
     }
 
-    /// Whether a place is missing and does not count yet; not if its packet may have expired on the way.
-    pub(crate) fn is_uncounted(&self, seq: Seq) -> bool {
+    /// Time since which a place is missing that does not count yet; none if its packet may have expired on
+    /// the way.
+    pub(crate) fn uncounted_since_us(&self, seq: Seq) -> Option<u64> {
         match self.place(seq) {
-            Place::Missing { fields, is_counted: false, .. } => self.hops.arriving(fields.ttl).is_some(),
-            _ => false,
+            Place::Missing { fields, since_us, counted, .. } if !counted.is_counted() => {
+                self.hops.arriving(fields.ttl).map(|_| since_us)
+            }
+            _ => None,
         }
     }
 
     /// Counts a missing place.
-    pub(crate) fn count_missing(&mut self, seq: Seq) {
+    pub(crate) fn count_missing(&mut self, seq: Seq, counted: Counted) {
         if let Place::Missing { name, fields, since_us, .. } = self.place(seq) {
-            self.set(seq, Place::Missing { name, fields, since_us, is_counted: true });
+            self.set(seq, Place::Missing { name, fields, since_us, counted });
         }
     }
 
@@ -355,15 +358,15 @@ impl Arrivals {
 
     /// Keeps the solved symbol of a place, and what was done with the packet.
     pub(crate) fn recover(&mut self, now_us: u64, seq: Seq, name: Name, symbol: &[u8], treatment: Treatment) {
-        let (since_us, is_counted) = match self.place(seq) {
-            Place::Missing { since_us, is_counted, .. } => (since_us, is_counted),
+        let (since_us, counted) = match self.place(seq) {
+            Place::Missing { since_us, counted, .. } => (since_us, counted),
             _ => {
                 self.want(name, seq);
-                (now_us, false)
+                (now_us, Counted::NOT)
             }
         };
         if let Some(handle) = self.ring.push(&[symbol]) {
-            self.set(seq, Place::Recovered { handle, name, since_us, is_counted, treatment });
+            self.set(seq, Place::Recovered { handle, name, since_us, counted, treatment });
         }
     }
 
@@ -397,8 +400,8 @@ impl Arrivals {
     }
 
     /// Whether a place counts as missing ([`Arrivals::count_missing`]).
-    pub(crate) fn is_counted(&self, seq: Seq) -> bool {
-        matches!(self.place(seq), Place::Missing { is_counted: true, .. })
+    pub(crate) fn counted(&self, seq: Seq) -> Counted {
+        if let Place::Missing { counted, .. } = self.place(seq) { counted } else { Counted::NOT }
     }
 
     /// Numbers of routers that packets have passed.
@@ -411,8 +414,8 @@ impl Arrivals {
         let Some(kept) = self.ring.push(&[symbol]) else { return };
         let place = match self.place(seq) {
             Place::Arrived { at_us, count, .. } => Place::Arrived { handle: kept, at_us, count },
-            Place::Recovered { name, since_us, is_counted, treatment, .. } => {
-                Place::Recovered { handle: kept, name, since_us, is_counted, treatment }
+            Place::Recovered { name, since_us, counted, treatment, .. } => {
+                Place::Recovered { handle: kept, name, since_us, counted, treatment }
             }
             other => other,
         };

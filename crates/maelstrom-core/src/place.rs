@@ -16,11 +16,42 @@ pub(crate) enum Place {
     Unnamed,
     /// It arrived. `count` is its number among all arrivals, or 0 if several equal packets arrived.
     Arrived { handle: SymbolHandle, at_us: u64, count: u64 },
-    /// A repair named it at `since_us`, and it has not arrived. `is_counted` if a repair has waited for it in
+    /// A repair named it at `since_us`, and it has not arrived. It counts if a repair has waited for it in
     /// vain.
-    Missing { name: Name, fields: MutableFields, since_us: u64, is_counted: bool },
+    Missing { name: Name, fields: MutableFields, since_us: u64, counted: Counted },
     /// It was missing since `since_us` and has been solved.
-    Recovered { handle: SymbolHandle, name: Name, since_us: u64, is_counted: bool, treatment: Treatment },
+    Recovered { handle: SymbolHandle, name: Name, since_us: u64, counted: Counted, treatment: Treatment },
+}
+
+/// Whether a packet counts as missing, and as how much evidence that packets take another path.
+///
+/// A burst of losses is one event, however many packets it takes. The packets of a gateway's tick leave as a
+/// train, with their repairs behind, so that a burst may take tens of packets and no repair. The packet at
+/// place k of a run of missing packets therefore has a share of 1/k² of a single one's evidence, and a run at
+/// most π²/6 in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted(Option<NonZero<u8>>);
+
+impl Counted {
+    /// It does not count.
+    pub(crate) const NOT: Self = Self(None);
+
+    /// The packet that begins a run.
+    pub(crate) const FIRST: Self = Self(NonZero::new(1));
+
+    /// The packet behind this one in its run.
+    pub(crate) fn next(self) -> Self {
+        Self(self.0.map(|place| place.saturating_add(1)))
+    }
+
+    pub(crate) fn is_counted(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Its part of an amount that is that of a single packet.
+    pub(crate) fn part_of(self, single: i64) -> i64 {
+        self.0.map_or(0, |place| single / i64::from(place.get()).pow(2))
+    }
 }
 
 /// Treatment of a solved packet.
@@ -63,9 +94,9 @@ pub(crate) struct Bound {
 pub(crate) enum Arrived {
     /// The packet is kept until a repair names it.
     Kept,
-    /// A repair had named the packet `late_us` before. `is_counted` if it counted as missing.
-    Late { seq: Seq, late_us: u64, fields: MutableFields, is_counted: bool },
+    /// A repair had named the packet `late_us` before.
+    Late { seq: Seq, late_us: u64, fields: MutableFields, counted: Counted },
     /// The packet is kept, and equals one that was recovered: the original came late, or was sent again.
     /// `is_repeated` if other equal packets are remembered.
-    LikeRecovered { late_us: u64, is_repeated: bool, is_counted: bool, is_injected: bool },
+    LikeRecovered { late_us: u64, is_repeated: bool, counted: Counted, is_injected: bool },
 }

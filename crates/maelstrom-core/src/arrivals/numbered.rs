@@ -1,6 +1,6 @@
 //! Places of a stream whose packets carry their positions, as those of a tunnel do.
 
-use super::{Arrivals, Place, Treatment};
+use super::{Arrivals, Counted, Place, Treatment};
 use crate::identity::Name;
 use crate::packet::MutableFields;
 use crate::symbol::Symbol;
@@ -26,7 +26,8 @@ impl Arrivals {
     /// Notes that the packets from `first` to before `limit` have been sent. Those that have not arrived are
     /// missing from now on.
     pub(crate) fn expect(&mut self, now_us: u64, first: Seq, limit: Seq) {
-        let missing = Place::Missing { name: Name(0), fields: UNROUTED, since_us: now_us, is_counted: false };
+        let missing =
+            Place::Missing { name: Name(0), fields: UNROUTED, since_us: now_us, counted: Counted::NOT };
         for seq in (first.0..limit.0).map(Seq) {
             if self.place(seq) == Place::Unnamed {
                 self.set(seq, missing);

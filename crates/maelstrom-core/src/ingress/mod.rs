@@ -185,7 +185,7 @@ impl Ingress {
                     self.on_late_fragment(cx.now_us, injected_us);
                 }
             }
-            Arrived::LikeRecovered { late_us, is_repeated, is_counted, is_injected } => {
+            Arrived::LikeRecovered { late_us, is_repeated, counted, is_injected } => {
                 self.counts.after_recovery += u64::from(is_injected);
                 self.counts.after_withholding += u64::from(!is_injected);
                 // The arrival of one of many equal packets does not show how late the lost one was.
@@ -195,15 +195,15 @@ impl Ingress {
                     self.held.on_late_packet(late_us);
                 }
                 if is_slow {
-                    self.path.on_slow(trace, is_counted);
+                    self.path.on_slow(trace, counted);
                 } else if !is_repeated {
-                    self.path.on_overtaken(trace, is_counted);
+                    self.path.on_overtaken(trace, counted);
                 }
             }
-            Arrived::Late { seq, late_us, is_counted, .. } => {
+            Arrived::Late { seq, late_us, counted, .. } => {
                 self.counts.late += 1;
                 self.held.on_late_packet(late_us);
-                self.path.on_late(is_counted);
+                self.path.on_late(counted);
                 self.path.on_named_arrival(trace, seq);
                 self.report_to_decoder(cx, seq);
             }

@@ -9,6 +9,7 @@ use crate::flow::Traits;
 use crate::identity::Identity;
 use crate::outbox::Origin;
 use crate::packet::{MutableFields, Packet, restore};
+use crate::place::Counted;
 use crate::symbol::{SYMBOL_HEADER, Symbol, whole_packet};
 use crate::wire::{PacketsView, RecipeView};
 use foundation::Seq;
@@ -198,15 +199,12 @@ impl Ingress {
     }
 
     fn count_missing_at(&mut self, seq: Seq) {
-        if !self.arrivals.is_uncounted(seq) {
-            return;
-        }
+        let Some(since_us) = self.arrivals.uncounted_since_us(seq) else { return };
         self.rung.on_missing(seq);
         if self.congestion.is_of_link(seq) {
-            self.arrivals.count_missing(seq);
-            if !self.is_tunnel() {
-                self.path.on_missing();
-            }
+            let is_tunnel = self.is_tunnel();
+            let counted = if is_tunnel { Counted::FIRST } else { self.path.on_missing(seq, since_us) };
+            self.arrivals.count_missing(seq, counted);
         }
     }
 }

@@ -112,7 +112,7 @@ impl Recovering<'_, '_> {
         }
         let Ok(checked) = Packet::new_checked(packet) else { return false };
         let since_us = self.arrivals.missing_since_us(seq).unwrap_or(now_us);
-        let solved = Solved::new(&checked, identity, self.arrivals.is_counted(seq), since_us);
+        let solved = Solved::new(&checked, identity, self.arrivals.counted(seq), since_us);
         if !local.may_receive(checked.source(), checked.destination()) {
             self.path.on_withheld(Withheld::NotLocal, &solved);
             self.arrivals.recover(now_us, seq, name, symbol, Treatment::Withheld);

@@ -40,9 +40,10 @@ struct Counted {
     excess: Account,
 }
 
-/// Evidence of a missing packet, and that on which its flow is set aside.
+/// Evidence of a missing packet, that of a single one, and that on which a flow is set aside.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
+    pub(super) evidence: i64,
     pub(super) weight: i64,
     pub(super) limit: i64,
 }
@@ -81,7 +82,7 @@ impl Lossy {
         let Some(counted) = self.count(flow, arrived) else { return Missing::Counted };
         counted.losses += ONE;
         counted.recent += ONE;
-        counted.excess.charge(scale.weight);
+        counted.excess.charge(scale.evidence);
         if counted.excess.level() <= scale.limit {
             return Missing::Counted;
         }
@@ -124,10 +125,10 @@ impl Lossy {
         }
     }
 
-    /// Takes a missing packet of this weight back: its flow is judged by other evidence.
-    pub(super) fn on_explained(&mut self, flow: Flow, weight: i64) {
+    /// Takes this evidence of a missing packet back: its flow is judged by other evidence.
+    pub(super) fn on_explained(&mut self, flow: Flow, evidence: i64) {
         if let Some(counted) = self.counted.iter_mut().find(|counted| counted.flow == flow) {
-            counted.excess.charge(-weight);
+            counted.excess.charge(-evidence);
         }
     }
 
@@ -211,7 +212,7 @@ mod tests {
 
     /// Takes a missing packet without the judgement of its flow's own account.
     fn miss(lossy: &mut Lossy, now_us: u64, flow: u32) -> bool {
-        let scale = Scale { weight: FOLD / 4, limit: i64::MAX / ONE };
+        let scale = Scale { evidence: FOLD / 4, weight: FOLD / 4, limit: i64::MAX / ONE };
         lossy.on_missing(now_us, Flow(flow), 0, scale) == Missing::Aside
     }
 
@@ -288,7 +289,7 @@ mod tests {
         // One packet in ten belongs to the first flow, which loses a share of its own beside the link's.
         for (own, is_found) in [(0, false), (1, false), (15, true)] {
             let (mut lossy, mut found, mut random) = (Lossy::default(), false, testkit::Random(4));
-            let scale = Scale { weight: FOLD / 4, limit: 16 * FOLD };
+            let scale = Scale { evidence: FOLD / 4, weight: FOLD / 4, limit: 16 * FOLD };
             for n in 0..40_000 {
                 let flow = Flow(random.below(10) as u32 + 1);
                 let is_missing = random.below(100) == 0 || flow == Flow(1) && random.below(100) < own;

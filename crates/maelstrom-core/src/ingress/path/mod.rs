@@ -18,6 +18,7 @@ mod flows;
 mod lossy;
 mod nameless;
 mod pieces;
+mod runs;
 mod services;
 mod solved;
 mod suspicion;
@@ -31,7 +32,7 @@ use crate::findings::{Finding, Findings};
 use crate::flow::{Content, Flow, Piece, Traits};
 use crate::identity::Identity;
 use crate::packet::Packet;
-use crate::place::Trace;
+use crate::place::{Counted, Trace};
 use crate::wire::SealedHeader;
 use account::{Account, CREDITED, ONE, RepairLoss};
 use flows::{Arrival, Flows, Opening, Standing};
@@ -39,6 +40,7 @@ use foundation::Seq;
 use lossy::{Lossy, Missing, Scale};
 use nameless::Nameless;
 use pieces::Pieces;
+use runs::Runs;
 use services::{Ends, Services};
 pub(super) use solved::Solved;
 use suspicion::Suspicion;
@@ -68,6 +70,7 @@ pub(super) struct Path {
     services: Services,
     lossy: Lossy,
     repairs: RepairLoss,
+    runs: Runs,
     /// Named arrivals, up to [`PROOF`].
     proof: u64,
     /// Evidence of missing packets beyond those that the loss of repairs explains.
@@ -105,6 +108,7 @@ impl Path {
             services: Services::new(),
             lossy: Lossy::default(),
             repairs: RepairLoss::default(),
+            runs: Runs::default(),
             proof: 0,
             unexplained: Account::default(),
             suspicion: Suspicion::default(),
@@ -135,6 +139,7 @@ impl Path {
     pub(super) fn restart(&mut self) {
         self.flows.restart();
         self.repairs.restart();
+        self.runs.restart();
         self.window.restart();
     }
 
@@ -153,8 +158,9 @@ impl Path {
             self.window.on_arrival(traits.is_fragment);
         }
         let weight = self.repairs.weight();
-        self.unexplained.credit_arrival(weight);
-        self.suspicion.credit_arrival(weight);
+        let usual = self.runs.usual_part_of(weight);
+        self.unexplained.credit_arrival(usual);
+        self.suspicion.credit_arrival(usual);
         self.unseen.credit_arrival(weight);
         self.slow.credit_arrival(ONE);
         self.now_us = now_us;
@@ -224,12 +230,15 @@ impl Path {
         self.lossy.on_arrival(self.now_us, flow, explains, release);
     }
 
-    /// Notes that a named packet is missing although its repair has waited for it.
-    pub(super) fn on_missing(&mut self) {
+    /// Notes that a packet that was named at `since_us` is missing although its repair has waited for it.
+    /// Returns as what it counts.
+    pub(super) fn on_missing(&mut self, seq: Seq, since_us: u64) -> Counted {
+        let counted = self.runs.on_missing(seq, since_us);
         self.window.missing += 1;
         self.repairs.on_named();
-        self.unexplained.charge(self.repairs.weight());
-        self.suspicion.on_missing();
+        self.unexplained.charge(counted.part_of(self.repairs.weight()));
+        self.suspicion.on_missing(counted);
+        counted
     }
 
     /// Drops the evidence of missing packets so far: a queue explains them.
@@ -238,25 +247,23 @@ impl Path {
         self.suspicion.forgive();
     }
 
-    /// Notes that a packet arrived after a repair had missed it, and whether it counted as missing.
-    pub(super) fn on_late(&mut self, was_counted: bool) {
-        if was_counted {
-            self.on_explained();
+    /// Notes that a packet arrived after a repair had missed it, and as what it counted.
+    pub(super) fn on_late(&mut self, counted: Counted) {
+        if counted.is_counted() {
+            self.on_explained(counted);
         }
     }
 
-    /// Notes that a packet arrived soon after it had been solved, and whether it counted as missing.
-    pub(super) fn on_overtaken(&mut self, trace: Trace, was_counted: bool) {
+    /// Notes that a packet arrived soon after it had been solved, and as what it counted.
+    pub(super) fn on_overtaken(&mut self, trace: Trace, counted: Counted) {
         self.window.on_named(trace.is_fragment);
-        self.on_late(was_counted);
-        if was_counted {
-            self.lossy.on_explained(trace.flow, self.repairs.weight());
-        }
+        self.on_late(counted);
+        self.lossy.on_explained(trace.flow, counted.part_of(self.repairs.weight()));
     }
 
-    /// Notes that a packet arrived long after it had been solved, and whether it counted as missing. It still
-    /// does where injections are decided about, but it is no evidence for other findings.
-    pub(super) fn on_slow(&mut self, trace: Trace, was_counted: bool) {
+    /// Notes that a packet arrived long after it had been solved, and as what it counted. It still does where
+    /// injections are decided about, but it is no evidence for other findings.
+    pub(super) fn on_slow(&mut self, trace: Trace, counted: Counted) {
         let flow = trace.flow;
         if self.flows.on_slow(flow) && self.slow.level() < 2 * SLOW_MAX {
             self.slow.charge(ONE);
@@ -264,10 +271,10 @@ impl Path {
         if self.flows.is_often_slow(flow) {
             self.slow_until_us = self.now_us + EVIDENCE_US;
         }
-        if was_counted {
+        if counted.is_counted() {
             self.window.on_named(trace.is_fragment);
             self.window.missing -= 1;
-            self.suspicion.on_explained(self.repairs.weight());
+            self.suspicion.on_explained(counted, self.repairs.weight());
         }
     }
 
@@ -321,12 +328,10 @@ impl Path {
                     Withheld::UnseenFlow | Withheld::LeftFlow | Withheld::LossyFlow | Withheld::SlowPath => {
                         // The flow explains the loss; it says nothing about the others.
                         self.withheld.add(reason);
-                        if solved.is_counted {
-                            let weight = self.repairs.weight();
-                            self.unexplained.charge(-weight);
-                            if matches!(reason, Withheld::UnseenFlow | Withheld::LeftFlow) {
-                                self.lossy.on_explained(solved.traits.flow, weight);
-                            }
+                        let evidence = solved.counted.part_of(self.repairs.weight());
+                        self.unexplained.charge(-evidence);
+                        if matches!(reason, Withheld::UnseenFlow | Withheld::LeftFlow) {
+                            self.lossy.on_explained(solved.traits.flow, evidence);
                         }
                     }
                     _ => self.withheld.add(reason),
@@ -375,8 +380,9 @@ impl Path {
     fn judge_losses(&mut self, now_us: u64, solved: &Solved) -> Result<(), Withheld> {
         let limit = self.repairs.limit();
         let flow = solved.traits.flow;
-        if solved.is_counted {
-            let scale = Scale { weight: self.repairs.weight(), limit: self.repairs.utmost() };
+        if solved.counted.is_counted() {
+            let (weight, limit) = (self.repairs.weight(), self.repairs.utmost());
+            let scale = Scale { evidence: solved.counted.part_of(weight), weight, limit };
             match self.lossy.on_missing(now_us, flow, self.flows.arrived(flow), scale) {
                 Missing::Counted => {}
                 Missing::Aside => return Err(Withheld::LossyFlow),
@@ -469,17 +475,15 @@ impl Path {
     /// others.
     pub(super) fn on_withheld(&mut self, reason: Withheld, solved: &Solved) {
         self.withheld.add(reason);
-        if solved.is_counted {
-            self.on_explained();
-        }
+        self.on_late(solved.counted);
     }
 
     /// Notes that a packet that counted as missing is not.
-    fn on_explained(&mut self) {
+    fn on_explained(&mut self, counted: Counted) {
         let weight = self.repairs.weight();
         self.window.missing -= 1;
-        self.unexplained.charge(-weight);
-        self.suspicion.on_explained(weight);
+        self.unexplained.charge(-counted.part_of(weight));
+        self.suspicion.on_explained(counted, weight);
     }
 
     pub(super) fn withheld(&self) -> &WithheldCounts {

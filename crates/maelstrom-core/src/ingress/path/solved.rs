@@ -5,6 +5,7 @@ use super::services::Ends;
 use crate::flow::{Content, Piece, Traits};
 use crate::identity::Identity;
 use crate::packet::Packet;
+use crate::place::Counted;
 use crate::tcp_time;
 
 /// Evidence that a solved packet gives about its path.
@@ -14,8 +15,7 @@ pub(in super::super) struct Solved {
     pub(super) content: Option<Content>,
     /// Services that it may belong to.
     pub(super) ends: Ends,
-    /// Whether it counts as missing.
-    pub(super) is_counted: bool,
+    pub(super) counted: Counted,
     /// Time since which it is missing.
     pub(super) since_us: u64,
 }
@@ -25,12 +25,12 @@ impl Solved {
     pub(in super::super) fn new(
         packet: &Packet<'_>,
         identity: &Identity,
-        is_counted: bool,
+        counted: Counted,
         since_us: u64,
     ) -> Self {
         let traits = Traits::of(packet, identity);
         Self {
-            is_counted,
+            counted,
             since_us,
             traits,
             ends: Ends::of(packet, identity, traits.flow),

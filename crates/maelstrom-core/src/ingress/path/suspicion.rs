@@ -4,27 +4,30 @@
 //! only one to two ticks after their repairs have waited for them. The account that decides about injections
 //! does not wait.
 
-use super::account::Account;
+use super::account::{Account, ONE};
+use crate::place::Counted;
 
 /// An account of missing packets that are charged late.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Suspicion {
     account: Account,
-    /// Numbers of missing packets since the last tick, and in the interval before it.
+    /// Missing packets since the last tick, and in the interval before it, as parts of single ones in units
+    /// of [`ONE`].
     recent: [i64; 2],
 }
 
 impl Suspicion {
     /// Notes a missing packet.
-    pub(super) fn on_missing(&mut self) {
-        self.recent[0] += 1;
+    pub(super) fn on_missing(&mut self, counted: Counted) {
+        self.recent[0] += counted.part_of(ONE);
     }
 
-    /// Notes that a packet of this weight that counted as missing is not.
-    pub(super) fn on_explained(&mut self, weight: i64) {
-        match self.recent.iter_mut().rev().find(|recent| **recent > 0) {
-            Some(recent) => *recent -= 1,
-            None => self.account.charge(-weight),
+    /// Notes that a packet that counted as missing is not. `weight`: that of a single one.
+    pub(super) fn on_explained(&mut self, counted: Counted, weight: i64) {
+        let part = counted.part_of(ONE);
+        match self.recent.iter_mut().rev().find(|recent| **recent >= part) {
+            Some(recent) => *recent -= part,
+            None => self.account.charge(-counted.part_of(weight)),
         }
     }
 
@@ -42,7 +45,7 @@ impl Suspicion {
     /// called ten times a second.
     pub(super) fn on_tick(&mut self, weight: i64, level_max: i64) {
         self.account.forget_credit();
-        self.account.charge(self.recent[1] * weight);
+        self.account.charge(self.recent[1] * weight / ONE);
         self.recent = [0, self.recent[0]];
         self.account.limit(level_max);
     }
@@ -67,24 +70,24 @@ mod tests {
         let mut suspicion = Suspicion::default();
         // Two at a time are on the way at each tick.
         for _ in 0..20 {
-            (0..2).for_each(|_| suspicion.on_missing());
+            (0..2).for_each(|_| suspicion.on_missing(Counted::FIRST));
             suspicion.on_tick(7, 700);
             assert!(suspicion.level() <= 0);
-            (0..2).for_each(|_| suspicion.on_explained(7));
+            (0..2).for_each(|_| suspicion.on_explained(Counted::FIRST, 7));
         }
     }
 
     #[test]
     fn a_packet_that_does_not_arrive_is_charged_after_two_ticks() {
         let mut suspicion = Suspicion::default();
-        suspicion.on_missing();
+        suspicion.on_missing(Counted::FIRST);
         suspicion.on_tick(7, 700);
         assert_eq!(suspicion.level(), 0);
         suspicion.on_tick(7, 700);
         assert_eq!(suspicion.level(), 7);
-        suspicion.on_explained(7);
+        suspicion.on_explained(Counted::FIRST, 7);
         assert_eq!(suspicion.level(), 0, "it arrives very late");
-        (0..9).for_each(|_| suspicion.on_missing());
+        (0..9).for_each(|_| suspicion.on_missing(Counted::FIRST));
         (0..2).for_each(|_| suspicion.on_tick(7, 35));
         assert_eq!(suspicion.level(), 35);
     }
