@@ -7,6 +7,8 @@
 
 mod choice;
 mod config;
+mod density;
+mod instance;
 mod lanes;
 mod sums;
 mod turns;
@@ -15,6 +17,7 @@ mod waits;
 use fec::SymbolTooLong;
 use rand_chacha::rand_core::Rng;
 
+use crate::groups::Groups;
 use crate::ids::{GroupIndex, GroupTag, NodeId};
 use crate::links::{Ends, Links};
 use crate::regions::Regions;
@@ -23,8 +26,10 @@ use crate::wire::Name;
 pub use choice::Conditions;
 use choice::Prospect;
 pub use config::{BinsConfig, BinsConfigError, Content, STAGGER_MAX, SUMS_MAX};
+use density::Density;
+use instance::{Gate, Instance};
 use lanes::{Lanes, QUIET};
-use sums::{SumSlot, Sums};
+use sums::Sums;
 use waits::{Gain, WAITS, own_longest_us};
 
 /// A received packet for the bins.
@@ -64,37 +69,6 @@ pub struct BinsCounts {
     pub early: u64,
     /// Repairs skipped because no sum was free.
     pub skipped: u64,
-}
-
-/// The part of an instance that decides whether a packet enters, kept small since most packets look at
-/// nothing else.
-#[derive(Clone, Copy, Debug)]
-struct Gate {
-    /// Number of levels that a group needs for its packets to enter.
-    level: u32,
-    /// Packets of its region in this turn, whether or not they entered.
-    ticks: u32,
-    /// Value of `ticks` that ends the turn, so that a level whose groups fall silent does not block the lane.
-    last: u32,
-}
-
-/// One of the staggered instances of a lane, with the bin that it fills.
-#[derive(Clone, Copy, Debug)]
-struct Instance {
-    /// Current turn; `None` if the turn was skipped for want of a sum.
-    turn: Option<u32>,
-    /// Packets in the bin.
-    count: u8,
-    /// Number of packets at which the bin fires.
-    size: u8,
-    sum: Option<SumSlot>,
-    /// Time at which it began, and the number of times that its wait is halved.
-    begun_us: u64,
-    halvings: u8,
-    gain: Gain,
-    /// With [`Content::Auto`], the smoothed length of its symbols, and whether its last repair was a digest.
-    length: u16,
-    digest: bool,
 }
 
 /// The bins of one view.
@@ -142,8 +116,10 @@ pub struct Bins {
     /// For each lane, `stagger` instances and their gates.
     instances: Box<[Instance]>,
     gates: Box<[Gate]>,
-    /// Room for r names for each instance.
+    /// Room for `names_max` names for each instance.
     names: Box<[Name]>,
+    /// Largest number of packets in a bin: r, or more with digests.
+    names_max: usize,
     /// For each of the staggered instances, the members of all regions. Those in the slots of a lane get its
     /// repairs.
     members: Box<[NodeId]>,
@@ -184,6 +160,7 @@ impl Bins {
             begun_us: 0,
             halvings: 0,
             gain: Gain::NONE,
+            density: Density::NONE,
             length: 0,
             digest: false,
         };
@@ -194,6 +171,10 @@ impl Bins {
         };
         let members: Vec<NodeId> =
             regions.iter().flat_map(|region| regions.members(region)).copied().collect();
+        let names_max = match config.content {
+            Content::Xor => usize::from(config.r),
+            Content::Names | Content::Auto => density::names_max(config.r),
+        };
         let mut bins = Self {
             filling: vec![0.0; lanes.turns()].into_boxed_slice(),
             // Starts as if each group had sent one packet.
@@ -201,7 +182,8 @@ impl Bins {
             cursors: vec![0; lanes.len()].into_boxed_slice(),
             instances: vec![instance; count].into_boxed_slice(),
             gates: vec![Gate { level: QUIET, ticks: 0, last: 0 }; count].into_boxed_slice(),
-            names: vec![nameless; count * usize::from(config.r)].into_boxed_slice(),
+            names: vec![nameless; count * names_max].into_boxed_slice(),
+            names_max,
             members: members.repeat(stagger).into_boxed_slice(),
             sums: Sums::new(sums, config.symbol_max),
             begun: [Ends::EMPTY; WAITS],
@@ -287,10 +269,21 @@ impl Bins {
         rng: &mut impl Rng,
         emit: &mut impl FnMut(Outgoing<'_>),
     ) {
+        self.change_to(self.config, regions, plan, rng, emit);
+    }
+
+    fn change_to(
+        &mut self,
+        config: BinsConfig,
+        regions: Regions,
+        plan: Plan,
+        rng: &mut impl Rng,
+        emit: &mut impl FnMut(Outgoing<'_>),
+    ) {
         while self.next_due().is_some() {
             self.fire_next(rng, emit);
         }
-        let next = Self::new(self.config, regions, plan, rng).expect("the configuration has been checked");
+        let next = Self::new(config, regions, plan, rng).expect("the configuration has been checked");
         let Self { now_us, counts, conditions, .. } = *self;
         *self = Self { now_us, counts, conditions, ..next };
     }
@@ -299,6 +292,24 @@ impl Bins {
     pub fn change_plan(&mut self, plan: Plan, rng: &mut impl Rng, emit: &mut impl FnMut(Outgoing<'_>)) {
         let regions = std::mem::replace(&mut self.regions, Regions::empty());
         self.change(regions, plan, rng, emit);
+    }
+
+    /// Emits all part-filled repairs, and continues with another number of instances of each bin, from 1 to
+    /// [`STAGGER_MAX`].
+    pub(crate) fn change_stagger(
+        &mut self,
+        stagger: u16,
+        rng: &mut impl Rng,
+        emit: &mut impl FnMut(Outgoing<'_>),
+    ) {
+        let regions = std::mem::replace(&mut self.regions, Regions::empty());
+        let plan = std::mem::replace(&mut self.plan, Plan::new(&Groups::default(), &Regions::empty()));
+        self.change_to(BinsConfig { stagger, ..self.config }, regions, plan, rng, emit);
+    }
+
+    /// Returns the number of instances of each bin that are fed in turn.
+    pub fn stagger(&self) -> u16 {
+        self.config.stagger
     }
 
     /// Sets the measured conditions. With [`Content::Auto`] they decide the content of each repair when it
@@ -362,14 +373,20 @@ impl Bins {
     fn begin(&mut self, at: usize, length: usize, group: GroupIndex) -> bool {
         let sums = self.wants_sum(at, length, group);
         let instance = &mut self.instances[at];
+        let after_us = self.now_us - instance.begun_us;
+        instance.density.on_begin(after_us, instance.gain.last());
         let halvings = match self.longest_us {
             Some(longest_us) => {
-                instance.gain.on_begin(self.now_us - instance.begun_us, longest_us);
+                instance.gain.on_begin(after_us, longest_us);
                 instance.gain.halvings()
             }
             None => 0,
         };
         instance.begun_us = self.now_us;
+        // The first bin of an instance stays smaller than r.
+        if !sums && instance.size >= self.config.r {
+            instance.size = instance.density.names(self.config.r);
+        }
         if sums {
             instance.sum = self.sums.take();
             if instance.sum.is_none() {
@@ -406,7 +423,7 @@ impl Bins {
 
     fn add(&mut self, at: usize, name: Name, symbol: &[&[u8]]) {
         let instance = &mut self.instances[at];
-        self.names[at * usize::from(self.config.r) + usize::from(instance.count)] = name;
+        self.names[at * self.names_max + usize::from(instance.count)] = name;
         instance.count += 1;
         if let Some(sum) = instance.sum {
             self.sums.add(sum, symbol);
@@ -436,7 +453,7 @@ impl Bins {
         self.empty(at, emit);
         // The first bin of an instance is smaller than the others and not representative.
         if let Some(turn) = turn
-            && size == self.config.r
+            && size >= self.config.r
         {
             self.measure(turn as usize, f64::from(count));
         }
@@ -453,7 +470,7 @@ impl Bins {
         self.counts.repairs += 1;
         self.counts.sent += targets.len() as u64;
         emit(Outgoing {
-            names: &self.names[at * usize::from(self.config.r)..][..usize::from(instance.count)],
+            names: &self.names[at * self.names_max..][..usize::from(instance.count)],
             symbol: sum.map(|sum| self.sums.symbol(sum)),
             targets,
         });

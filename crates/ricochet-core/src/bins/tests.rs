@@ -426,3 +426,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn where_packets_come_densely_digests_name_more_of_them() {
+    // Number of names of a digest, and that of the digests that a packet enters less the expected one.
+    let run = |interval_us: u64| {
+        let config = BinsConfig { content: Content::Names, ..config(8) };
+        let mut bench = Bench::new(config, 1, 24, &SIZES);
+        let mut packets = BTreeMap::new();
+        for round in 0..120_000 {
+            let group = round * 7 % SIZES.len();
+            *packets.entry(group).or_default() += 1;
+            bench.push(round as u64 * interval_us, group, b"payload");
+        }
+        for (group, average) in bench.repairs_per_packet(&packets) {
+            let expected = expected(SIZES[group]);
+            assert!((average - expected).abs() < 0.25, "{interval_us} us, group {group}: {average}");
+        }
+        let names: usize = bench.kept.iter().map(|kept| kept.names.len()).sum();
+        names as f64 / bench.kept.len() as f64
+    };
+    let (slow, dense) = (run(1_000), run(1));
+    assert!((7.5..=8.0).contains(&slow), "{slow} names");
+    assert!((24.0..=32.0).contains(&dense), "{dense} names");
+}

@@ -97,7 +97,7 @@ impl Bins {
             let lasting = filled(&self.filling, widest, widest, self.config.r) / self.entering(lane, widest);
             chance::floor_or_ceiling(rng, lasting).max(1)
         } else {
-            (f64::from(self.config.r) / self.entering(lane, turn) * PATIENCE) as u32
+            (self.names_max as f64 / self.entering(lane, turn) * PATIENCE) as u32
         };
         self.gates[at] = Gate { level, ticks: 0, last };
         let instance = &mut self.instances[at];

@@ -62,6 +62,11 @@ impl Gain {
         self.last = packets;
     }
 
+    /// Returns the number of packets in the last bin; 0 before the first.
+    pub(super) fn last(&self) -> u8 {
+        self.last
+    }
+
     /// Returns the number of times that the longest wait is halved.
     pub(super) fn halvings(&self) -> usize {
         let limits = (0..WAITS - 1).map(|halvings| WORTHWHILE / (1 << halvings) as f32);
