@@ -54,7 +54,7 @@ pub use foundation::Seq;
 pub use groups::{GroupConfig, Groups, GroupsError};
 pub use history::{HistoryConfig, HistoryNews, KEYED_MAX, KeyedConfig, Wish};
 pub use ids::{GroupId, GroupIndex, GroupTag, NodeId, RegionIndex, StreamKey};
-pub use node::{Node, NodeConfig};
+pub use node::{Node, NodeConfig, Planned, Planner};
 pub use outgoing::Outgoing;
 pub use regions::Regions;
 pub use targets::{Plan, Share};

@@ -1,13 +1,15 @@
 //! Views: which nodes are in which groups, as reported by the membership.
 
+use std::sync::Arc;
+
 use crate::ids::{GroupId, NodeId};
 
 /// A node and all groups that it is in, whether or not this node is in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     id: NodeId,
-    /// Sorted, each once.
-    groups: Box<[GroupId]>,
+    /// Sorted, each once. Views that know the same list share it.
+    groups: Arc<[GroupId]>,
 }
 
 impl Member {
@@ -16,7 +18,15 @@ impl Member {
         let mut groups = groups.into();
         groups.sort_unstable();
         groups.dedup();
-        Self { id, groups: groups.into_boxed_slice() }
+        Self { id, groups: groups.into() }
+    }
+
+    /// Makes a member with a list of groups that is shared, unless it has to be sorted.
+    pub fn shared(id: NodeId, groups: &Arc<[GroupId]>) -> Self {
+        if groups.is_sorted_by(|one, next| one < next) {
+            return Self { id, groups: Arc::clone(groups) };
+        }
+        Self::new(id, groups.to_vec())
     }
 
     /// Returns the node.
@@ -75,6 +85,22 @@ impl View {
         &self.members
     }
 
+    /// Returns the nodes whose groups differ between two views, with both lists, in order of their ids. A
+    /// node that a view lacks has no groups there.
+    pub(crate) fn changes<'a>(&'a self, next: &'a Self) -> Vec<(NodeId, &'a [GroupId], &'a [GroupId])> {
+        let (mut old, mut new) = (self.members.iter().peekable(), next.members.iter().peekable());
+        let mut changes = Vec::new();
+        loop {
+            let ids = [old.peek().map(|member| member.id), new.peek().map(|member| member.id)];
+            let Some(id) = ids.into_iter().flatten().min() else { return changes };
+            let before = old.next_if(|member| member.id == id).map_or(&[][..], |member| member.groups());
+            let after = new.next_if(|member| member.id == id).map_or(&[][..], |member| member.groups());
+            if !std::ptr::eq(before, after) && before != after {
+                changes.push((id, before, after));
+            }
+        }
+    }
+
     fn place(&self, id: NodeId) -> Result<usize, usize> {
         self.members.binary_search_by_key(&id, Member::id)
     }
@@ -98,5 +124,22 @@ mod tests {
         assert_eq!(view.remove(NodeId(1)), None);
         assert_eq!(view, View::new([member(0, &[4]), member(2, &[])]));
         assert_eq!(view.member(NodeId(0)), Some(&member(0, &[4])));
+    }
+
+    #[test]
+    fn lists_are_shared_and_changes_are_found() {
+        let list: Arc<[GroupId]> = [1, 2].map(GroupId).into();
+        let unsorted: Arc<[GroupId]> = [2, 1, 2].map(GroupId).into();
+        assert_eq!(Member::shared(NodeId(1), &list), Member::shared(NodeId(1), &unsorted));
+        assert!(std::ptr::eq(Member::shared(NodeId(1), &list).groups(), &*list));
+        let view = View::new([member(1, &[1]), member(2, &[2]), member(3, &[3]), member(5, &[])]);
+        let next = View::new([member(0, &[4]), member(2, &[2]), member(3, &[3, 4]), member(6, &[])]);
+        let changes: Vec<_> = view
+            .changes(&next)
+            .into_iter()
+            .map(|(id, before, after)| (id.0, before.len(), after.len()))
+            .collect();
+        assert_eq!(changes, [(0, 0, 1), (1, 1, 0), (3, 1, 2)]);
+        assert_eq!(view.changes(&view.clone()), []);
     }
 }

@@ -56,6 +56,7 @@ mod outgoing;
 mod outward;
 mod past;
 mod patterns;
+mod planning;
 mod policy;
 mod pool;
 mod published;

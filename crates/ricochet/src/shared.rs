@@ -20,6 +20,7 @@ use crate::key::KeyRing;
 use crate::outgoing::Outgoing;
 use crate::outward::Outward;
 use crate::patterns::{Names, Patterns};
+use crate::planning::Planning;
 use crate::published::Published;
 use crate::registry::Link;
 use crate::replay::Windows;
@@ -324,11 +325,16 @@ impl Core {
         [self.node.poll_timeout(), self.out.fifo_due_us, self.out.totals.due_us()].into_iter().flatten().min()
     }
 
-    /// Applies the changes of this node's groups and a view.
-    pub(crate) fn regroup(&mut self, now_us: u64, view: &View) {
+    /// Applies the changes of this node's groups and a view. If the groups stay, the plan for a large view is
+    /// made aside.
+    pub(crate) fn regroup(&mut self, now_us: u64, view: &View, planning: &mut Planning, waker: &Waker) {
         self.out.now_us = now_us;
         if self.changes.since_us.is_none() {
-            self.node.change_view(view, &mut self.out);
+            if planning.begin(&self.node, view, waker) {
+                self.node.learn_view(view);
+            } else {
+                self.node.change_view(view, &mut self.out);
+            }
             return self.out.totals.change_view(now_us, view);
         }
         let Changes { left, .. } = std::mem::take(&mut self.changes);

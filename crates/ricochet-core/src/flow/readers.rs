@@ -32,6 +32,9 @@ const PROBE_US: u64 = 5_000;
 const PROBE_US_MAX: u64 = 100_000;
 /// Time for which a reader holds up the sender before it is reported as slow, in microseconds.
 const SLOW_US: u64 = 1_000_000;
+/// Silence of a reader, while packets wait and others report, after which the sender runs ahead of it, in
+/// microseconds: five requests for reports.
+const AHEAD_US: u64 = 150_000;
 /// Maximum number of readers of a group that are followed.
 const READERS_MAX: usize = 4_096;
 
@@ -47,6 +50,8 @@ struct Reader {
     /// Time for which it has held up the sender while it lagged behind others.
     held_us: u64,
     is_reported: bool,
+    /// Whether the sender runs ahead of it, because it reports nothing.
+    is_ahead: bool,
     /// Position at which it was left behind.
     left_at: Option<Seq>,
 }
@@ -64,6 +69,8 @@ struct Wait {
 #[derive(Debug)]
 pub(crate) struct Readers {
     follow: Follow,
+    /// Number of packets by which the sender may run ahead of a silent reader, and that are kept for it.
+    ahead: u32,
     /// Position of the next packet.
     next: Seq,
     /// In order of their ids.
@@ -77,8 +84,10 @@ pub(crate) struct Readers {
     sent_us: u64,
     /// Positions and the times at which they were sent.
     marks: VecDeque<(Seq, u64)>,
-    /// Position before which all followed readers have settled everything.
+    /// Position before which those who set the pace have settled everything.
     settled: Seq,
+    /// Position before which all who are waited for have.
+    oldest: Seq,
     /// Position at which the sender has to wait; `None` if nothing limits it.
     limit: Option<Seq>,
     wait: Option<Wait>,
@@ -86,11 +95,18 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// Creates the readers of a group to which this node has sent nothing.
-    pub(crate) fn new(follow: Follow, now_us: u64, members: impl Iterator<Item = NodeId>) -> Self {
+    /// Creates the readers of a group to which this node has sent nothing. The sender runs at most `ahead`
+    /// packets ahead of a silent one.
+    pub(crate) fn new(
+        follow: Follow,
+        ahead: u32,
+        now_us: u64,
+        members: impl Iterator<Item = NodeId>,
+    ) -> Self {
         let next = Seq::first_seen(0);
         let mut readers = Self {
             follow,
+            ahead,
             next,
             readers: Vec::new(),
             audience: None,
@@ -98,8 +114,10 @@ impl Readers {
             threshold: u32::MAX,
             cut_us: 0,
             sent_us: now_us,
-            marks: VecDeque::with_capacity(MARKS_MAX),
+            // Thousands of groups that are nearly silent need no room for bursts.
+            marks: VecDeque::new(),
             settled: next,
+            oldest: next,
             limit: None,
             wait: None,
             scratch: Vec::new(),
@@ -121,6 +139,7 @@ impl Readers {
             progress_us: now_us,
             held_us: 0,
             is_reported: false,
+            is_ahead: false,
             left_at: None,
         };
         self.readers = members.take(READERS_MAX).map(|id| known(id).unwrap_or_else(|| new(id))).collect();
@@ -141,9 +160,9 @@ impl Readers {
         u32::try_from(left).unwrap_or(u32::MAX)
     }
 
-    /// Returns the number of packets that followed readers have not settled.
+    /// Returns the number of packets that readers who are waited for have not settled.
     pub(crate) fn outstanding(&self) -> u64 {
-        if self.limit.is_some() { self.next.0.saturating_sub(self.settled.0) } else { 0 }
+        if self.limit.is_some() { self.next.0.saturating_sub(self.oldest.0) } else { 0 }
     }
 
     /// Notes that a packet was sent that takes `count` positions in its stream.
@@ -183,7 +202,7 @@ impl Readers {
         let (next, fastest, is_slowest) =
             (self.next, self.fastest(), self.readers[at].position <= self.settled);
         let reader = &mut self.readers[at];
-        reader.heard_us = now_us;
+        (reader.heard_us, reader.is_ahead) = (now_us, false);
         reader.window = room.window.max(1);
         if position > reader.position {
             (reader.position, reader.progress_us) = (position, now_us);
@@ -246,12 +265,14 @@ impl Readers {
             return false;
         }
         self.blame(now_us);
-        let (next, budget) = (self.next, self.budget);
+        let (next, budget, ahead) = (self.next, self.budget, self.ahead);
+        let may_run_ahead = self.follow == Follow::All && self.hears_readers(wait.since_us);
         for reader in self.readers.iter_mut().filter(|reader| reader.left_at.is_none()) {
-            if reader.limit(budget) > next {
+            if reader.limit(budget, ahead) > next && !reader.is_ahead {
                 continue;
             }
             let waited_us = |since_us: u64| now_us.saturating_sub(since_us.max(wait.since_us));
+            reader.is_ahead |= may_run_ahead && waited_us(reader.heard_us) >= AHEAD_US;
             let is_slow = reader.held_us >= SLOW_US || waited_us(reader.progress_us) >= SLOW_US;
             if is_slow && !std::mem::replace(&mut reader.is_reported, true) {
                 news(reader.id, ReaderNews::Slow);
@@ -269,6 +290,11 @@ impl Readers {
         self.update();
         self.end_wait();
         self.wait.is_some()
+    }
+
+    /// Returns whether a followed reader has reported since a time.
+    fn hears_readers(&self, since_us: u64) -> bool {
+        self.readers.iter().any(|reader| reader.left_at.is_none() && reader.heard_us > since_us)
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
@@ -306,8 +332,9 @@ impl Readers {
     fn blame(&mut self, now_us: u64) {
         let Some(wait) = &mut self.wait else { return };
         let waited_us = now_us.saturating_sub(std::mem::replace(&mut wait.blamed_us, now_us));
-        let (next, budget, fastest) = (self.next, self.budget, self.fastest());
-        let holds = |reader: &&mut Reader| reader.limit(budget) <= next && reader.lags(budget, fastest);
+        let (next, budget, ahead, fastest) = (self.next, self.budget, self.ahead, self.fastest());
+        let holds =
+            |reader: &&mut Reader| reader.limit(budget, ahead) <= next && reader.lags(budget, fastest);
         self.readers.iter_mut().filter(holds).for_each(|reader| reader.held_us += waited_us);
     }
 
@@ -315,38 +342,51 @@ impl Readers {
         self.readers.iter().map(|reader| reader.position).max().unwrap_or(self.next)
     }
 
+    /// Ends the wait once there is room, and no reader is silent: such a one is watched until it is heard or
+    /// left behind.
     fn end_wait(&mut self) {
-        if self.wait.is_some() && self.room() > 0 {
+        let has_silent = |readers: &[Reader]| readers.iter().any(Reader::is_run_ahead_of);
+        if self.wait.is_some() && self.room() > 0 && !has_silent(&self.readers) {
             self.wait = None;
         }
     }
 
     /// Recomputes what the followed readers have settled and have room for.
     fn update(&mut self) {
-        let Self { readers, scratch, budget, follow, .. } = self;
-        scratch.clear();
+        let Self { readers, scratch, budget, follow, ahead, .. } = self;
         let followed = readers.iter().filter(|reader| reader.left_at.is_none());
-        scratch.extend(followed.map(|reader| (reader.limit(*budget), reader.position)));
-        if scratch.is_empty() || *follow == Follow::Off {
-            (self.limit, self.settled) = (None, self.next);
-            return;
-        }
-        // The slowest first.
-        scratch.sort_unstable();
+        let mut places = followed.clone().map(|reader| (reader.limit(*budget, *ahead), reader.position));
         let place = match *follow {
-            Follow::All | Follow::Off => 0,
-            Follow::Quorum(count) => scratch.len().saturating_sub(usize::from(count)),
-            Follow::Max => scratch.len() - 1,
+            Follow::Off => None,
+            Follow::All => places.min(),
+            Follow::Max => places.max(),
+            Follow::Quorum(count) => {
+                scratch.clear();
+                scratch.extend(&mut places);
+                // The slowest first.
+                scratch.sort_unstable();
+                scratch.get(scratch.len().saturating_sub(usize::from(count))).copied()
+            }
         };
-        let (limit, settled) = scratch[place];
-        (self.limit, self.settled) = (Some(limit), settled);
+        let Some((limit, settled)) = place else {
+            (self.limit, self.settled, self.oldest) = (None, self.next, self.next);
+            return;
+        };
+        let slowest = followed.map(|reader| reader.position).min().filter(|_| *follow == Follow::All);
+        (self.limit, self.settled, self.oldest) = (Some(limit), settled, slowest.unwrap_or(settled));
     }
 }
 
 impl Reader {
-    /// Returns the position up to which it has room, within the sender's budget.
-    fn limit(&self, budget: u32) -> Seq {
-        self.position.plus(u64::from(self.window.min(budget)))
+    /// Returns the position up to which it has room, within the sender's budget. If it is silent, packets are
+    /// kept for it up to `ahead`.
+    fn limit(&self, budget: u32, ahead: u32) -> Seq {
+        let room = self.window.min(budget);
+        self.position.plus(u64::from(if self.is_ahead { room.max(ahead) } else { room }))
+    }
+
+    fn is_run_ahead_of(&self) -> bool {
+        self.is_ahead && self.left_at.is_none()
     }
 
     /// Returns whether it is far behind the fastest reader.
@@ -363,8 +403,10 @@ mod tests {
     const CONFIG: FlowConfig =
         FlowConfig { follow: Follow::All, window: 0, patience_us: Some(10_000_000), silence_us: 1_000_000 };
 
+    const AHEAD: u32 = 256;
+
     fn readers(follow: Follow, count: u32) -> Readers {
-        Readers::new(follow, 0, (1..=count).map(NodeId))
+        Readers::new(follow, AHEAD, 0, (1..=count).map(NodeId))
     }
 
     fn room(position: u32) -> Room {
@@ -457,14 +499,70 @@ mod tests {
                 readers.on_report(now_us, NodeId(1), &room(5));
             }
         }
-        let (slow, left) = (ReaderNews::Slow, ReaderNews::LeftBehind);
-        let others = [(1, slow, 2), (1, left, 11)];
-        assert_eq!(news[..2], [(2, slow, 1), (2, ReaderNews::Silent, 1)]);
-        assert_eq!(news[2..], others, "node 1 had room for a few packets after node 2 was left behind");
+        let (slow, silent, left) = (ReaderNews::Slow, ReaderNews::Silent, ReaderNews::LeftBehind);
+        assert_eq!(news, [(1, slow, 1), (2, slow, 1), (2, silent, 1), (1, left, 10)]);
         assert_eq!(readers.room(), u32::MAX, "nobody is left to follow");
         let all = readers.next.to_wire();
         assert_eq!(readers.on_report(now_us, NodeId(1), &room(all)), Some(ReaderNews::CaughtUp));
         assert!(readers.room() <= 1_024);
+    }
+
+    /// Answers the requests for reports of a time, as a reader that settles everything at once. Returns when
+    /// each packet was sent.
+    fn answer_until(readers: &mut Readers, end_us: u64, answers: &[NodeId]) -> Vec<u64> {
+        let mut sent = Vec::new();
+        while readers.next_due_us().is_some_and(|due_us| due_us < end_us) {
+            let now_us = readers.next_due_us().unwrap();
+            readers.handle_timeout(now_us, &CONFIG, &mut |id, what| panic!("{id}: {what:?} at {now_us}"));
+            loop {
+                let all = readers.next.to_wire();
+                for &id in answers {
+                    let _ = readers.on_report(now_us, id, &room(all));
+                }
+                let count = send(readers, now_us);
+                sent.extend((0..count).map(|_| now_us));
+                if count == 0 {
+                    break;
+                }
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn a_sender_runs_ahead_of_a_silent_reader_as_far_as_packets_are_kept_for_it() {
+        let mut readers = readers(Follow::All, 2);
+        assert_eq!(send(&mut readers, 0), START);
+        let sent = answer_until(&mut readers, 900_000, &[NodeId(1)]);
+        assert_eq!(sent, [160_000; (AHEAD - START) as usize], "at once, and no further");
+        assert_eq!((readers.outstanding(), readers.room()), (AHEAD.into(), 0), "all of it is kept");
+        // Once it is heard, it is a reader like others, and silent for a time of its own.
+        readers.on_report(900_000, NodeId(2), &room(AHEAD));
+        assert!((1..=AHEAD).contains(&readers.room()), "{}", readers.room());
+        send(&mut readers, 900_000);
+        assert_eq!(answer_until(&mut readers, 1_000_000, &[NodeId(1)]), []);
+    }
+
+    #[test]
+    fn a_sender_that_hears_no_reader_runs_ahead_of_none() {
+        let mut readers = readers(Follow::All, 2);
+        send(&mut readers, 0);
+        assert_eq!(answer_until(&mut readers, 900_000, &[]), [], "it may be cut off itself");
+    }
+
+    #[test]
+    fn thin_groups_take_little_memory() {
+        let mut all: Vec<Readers> = (0..1_000).map(|_| readers(Follow::All, 4)).collect();
+        for readers in &mut all {
+            (0..4).for_each(|at| readers.on_sent(at * 1_000_000, 1));
+        }
+        let bytes = |readers: &Readers| {
+            readers.marks.capacity() * size_of::<(Seq, u64)>()
+                + readers.readers.capacity() * size_of::<Reader>()
+                + readers.scratch.capacity() * size_of::<(Seq, Seq)>()
+        };
+        let held: usize = all.iter().map(bytes).sum();
+        assert!(held < 1_000 * 512, "{} bytes each", held / 1_000);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Flow control: reports to the senders of streams, and the room that this node's own packets have.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::{Node, Outbound};
 use crate::flow::readers::Readers;
@@ -24,6 +24,8 @@ const WAITING_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct FlowControl {
     config: FlowConfig,
+    /// Number of packets by which a sender may run ahead of a silent reader.
+    ahead: u32,
     reports: Reports,
     view: View,
     /// Groups that this node sends to.
@@ -38,13 +40,14 @@ pub(super) struct FlowControl {
 
 impl FlowControl {
     pub(super) fn off() -> Self {
-        Self::new(FlowConfig::default(), View::default())
+        Self::new(FlowConfig::default(), 0, View::default())
     }
 
-    fn new(config: FlowConfig, view: View) -> Self {
+    fn new(config: FlowConfig, ahead: u32, view: View) -> Self {
         let reports = Reports::new(config.window);
         Self {
             config,
+            ahead,
             reports,
             view,
             groups: HashMap::new(),
@@ -54,14 +57,33 @@ impl FlowControl {
         }
     }
 
-    /// Continues with the members of another view.
+    /// Continues with the members of another view. The groups whose members are the same cost nothing.
     pub(super) fn change_view(&mut self, me: NodeId, view: &View) {
         if self.config.follow == Follow::Off {
             return;
         }
-        self.view = view.clone();
-        for (&group, readers) in &mut self.groups {
-            readers.set_members(self.now_us, members(&self.view, me, group));
+        let before = std::mem::replace(&mut self.view, view.clone());
+        let changes = before.changes(&self.view);
+        let others = changes.into_iter().filter(|&(id, ..)| id != me);
+        let lists = others.flat_map(|(_, old, new)| {
+            let left = old.iter().filter(move |group| new.binary_search(group).is_err());
+            left.chain(new.iter().filter(move |group| old.binary_search(group).is_err()))
+        });
+        let changed: HashSet<GroupId> =
+            lists.filter(|group| self.groups.contains_key(*group)).copied().collect();
+        // One pass finds the members of all of them.
+        let mut members: HashMap<GroupId, Vec<NodeId>> = HashMap::with_capacity(changed.len());
+        let read = |member: &&Member| !changed.is_empty() && member.id() != me;
+        for member in self.view.members().iter().filter(read) {
+            for &group in member.groups().iter().filter(|group| changed.contains(*group)) {
+                members.entry(group).or_default().push(member.id());
+            }
+        }
+        for group in changed {
+            let members = members.remove(&group).unwrap_or_default();
+            if let Some(readers) = self.groups.get_mut(&group) {
+                readers.set_members(self.now_us, members.into_iter());
+            }
         }
     }
 
@@ -75,8 +97,8 @@ impl FlowControl {
             return;
         }
         self.now_us = now_us;
-        let Self { config, view, groups, busy, .. } = self;
-        let new = || Readers::new(config.follow, now_us, members(view, me, group));
+        let Self { config, ahead, view, groups, busy, .. } = self;
+        let new = || Readers::new(config.follow, *ahead, now_us, members(view, me, group));
         let readers = groups.entry(group).or_insert_with(new);
         readers.on_sent(now_us, messages);
         if readers.outstanding() >= BUSY && !busy.contains(&group) {
@@ -125,7 +147,7 @@ impl Node {
     /// [`FlowConfigError`].
     pub fn set_flow(&mut self, config: FlowConfig, view: &View) -> Result<(), FlowConfigError> {
         config.check()?;
-        self.flow = FlowControl::new(config, view.clone());
+        self.flow = FlowControl::new(config, self.sent_packets_kept(), view.clone());
         Ok(())
     }
 
@@ -152,8 +174,13 @@ impl Node {
         if room == u32::MAX {
             return room;
         }
-        let kept = self.config.packets as u64 / 2;
+        let kept = u64::from(self.sent_packets_kept());
         room.min(u32::try_from(kept.saturating_sub(self.flow.outstanding())).unwrap_or(u32::MAX))
+    }
+
+    /// Returns the number of this node's own packets that are certainly kept: half of all.
+    fn sent_packets_kept(&self) -> u32 {
+        u32::try_from(self.config.packets / 2).unwrap_or(u32::MAX)
     }
 
     /// Sends packets that wait, as far as the readers have room. Returns when further ones are due.

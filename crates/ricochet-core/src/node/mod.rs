@@ -8,6 +8,7 @@
 //! - A packet stays missing: `nak.rs` requests it.
 //! - A reader is slower than a sender: `flow.rs` holds up the sender.
 
+mod bursts;
 mod clocks;
 mod config;
 mod counts;
@@ -56,6 +57,7 @@ use crate::regions::Regions;
 use crate::tracker::Tracker;
 use crate::view::View;
 use crate::wire::{DATA_HEADER, Data, Datagram, Extras, NAMES_MAX, SYMBOL_HEAD};
+use bursts::Bursts;
 use clocks::Clocks;
 pub use config::{NakConfig, NodeConfig, NodeConfigError};
 pub use counts::NodeCounts;
@@ -63,7 +65,8 @@ use flow::FlowControl;
 pub use history::Replayed;
 use keyed::Snapshots;
 use loopback::Loopback;
-use neighbours::{Planned, all_members, planned};
+pub use neighbours::{Planned, Planner};
+use neighbours::{all_members, planned};
 use questions::Questions;
 use repair_sender::RepairSender;
 use requester::{Mark, Requester};
@@ -83,8 +86,11 @@ pub struct Node {
     members: Option<Regions>,
     /// Number of turns of the partners.
     turn: u64,
+    /// Number of times that this node has got other groups.
+    regrouped: u64,
     /// Maximum number of repairs that a packet enters, by the loss.
     rate: u8,
+    bursts: Bursts,
     tracker: Tracker<Mark>,
     buffer: Buffer,
     decoder: Decoder,
@@ -156,14 +162,16 @@ impl Node {
         let payload_max = config.check()?;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let symbol_max = SYMBOL_HEAD + payload_max;
-        let Planned { regions, plan, members } = planned(&config, &groups, view, (0, rate::ALL));
+        let Planned { regions, plan, members, .. } = planned(&config, &groups, view, (0, rate::ALL, 0));
         let bins = Bins::new(config.bins(symbol_max), regions, plan, &mut rng)?;
         Ok(Self {
             payload_max,
             bins,
             members,
             turn: 0,
+            regrouped: 0,
             rate: rate::ALL,
+            bursts: Bursts::new(),
             tracker: Tracker::new(config.tracker)?,
             buffer: Buffer::new(config.packets, symbol_max),
             decoder: Decoder::new(config.decoder(symbol_max)),
@@ -324,23 +332,11 @@ impl Node {
         self.send_questions(now_us, out);
     }
 
-    /// Continues with other neighbours. Part-filled repairs are sent first, so that every packet is covered.
-    pub fn change_view(&mut self, view: &View, out: &mut impl Output) {
-        let Planned { regions, plan, members } =
-            planned(&self.config, &self.groups, view, (self.turn, self.rate));
-        self.members = members;
-        let returned = self.requester.change_view(view);
-        self.request_of_returned(&returned);
-        self.flow.change_view(self.config.id, view);
-        let Self { bins, rng, scratch, config, counts, tally, .. } = self;
-        let mut sender = RepairSender { me: config.id, scratch, counts, tally, out };
-        bins.change(regions, plan, rng, &mut |repair| sender.send(&repair));
-    }
-
     /// Continues in other groups, with the neighbours there. Forgets packets missing in groups that were
     /// left.
     pub fn change_groups(&mut self, groups: Groups, view: &View, out: &mut impl Output) {
         self.groups = groups;
+        self.regrouped += 1;
         self.requester.expiry.retain(&self.groups);
         self.tally.regroup(&self.groups);
         self.tracker.forget(|key| self.groups.index(key.group).is_none());
@@ -438,6 +434,7 @@ impl Node {
         self.measured = Measured { recovered, all };
         self.bins.set_conditions(Conditions { round_trip_us: self.requester.round_trip_us(), loss });
         self.follow_loss(out);
+        self.follow_bursts(out);
     }
 }
 

@@ -61,7 +61,10 @@ impl Node {
                 self.request_from(now_us, repair.from, missing, out);
             }
             Some(_) if named.unusable => self.counts.repairs_unusable += 1,
-            Some(symbol) => self.solve(now_us, keys, symbol, out),
+            Some(symbol) => {
+                self.bursts.on_sum(keys.len(), named.missing);
+                self.solve(now_us, keys, symbol, out);
+            }
         }
     }
 

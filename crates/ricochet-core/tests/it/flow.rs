@@ -328,7 +328,9 @@ fn a_reader_that_stands_still_is_reported_and_left_behind_and_returns() {
     let mut net = Net::new(&[5, 10, 10], Follow::All, 0.0, 1);
     net.hosts[2].service_us = None;
     let begin_us = net.now_us;
-    net.send_all(0, small(40_000));
+    net.send_all(0, small(1_500));
+    assert!(net.now_us - begin_us < 500_000, "the sender runs ahead of it: {} us", net.now_us - begin_us);
+    net.send_all(0, small(60_000).skip(1_500));
     let waited_us = net.now_us - begin_us;
     // It reports nothing, so it counts as silent after a second.
     assert!((1_000_000..3_000_000).contains(&waited_us), "{waited_us}");
@@ -338,12 +340,44 @@ fn a_reader_that_stands_still_is_reported_and_left_behind_and_returns() {
         "never in silence"
     );
     net.run(100_000);
-    assert_eq!(net.hosts[1].got.len(), 40_000);
+    assert_eq!(net.hosts[1].got.len(), 60_000);
     net.hosts[2].service_us = Some(10);
     net.run(20_000_000);
-    net.send_all(0, small(41_000).skip(40_000));
+    net.send_all(0, small(61_000).skip(60_000));
     net.run(1_000_000);
     assert_eq!(net.hosts[0].news.last(), Some(&(NodeId(2), ReaderNews::CaughtUp)));
+}
+
+/// 1,000 packets a second, and one of four readers dies.
+#[test]
+fn a_reader_that_dies_holds_up_its_sender_for_a_sixth_of_a_second_and_nothing_is_lost() {
+    for seed in 0..24 {
+        let loss = [0.0, 0.01, 0.05][seed as usize % 3];
+        let mut net = Net::new(&[5, 10, 10, 10, 10], Follow::All, loss, seed);
+        let message = |number: u32| [&number.to_be_bytes()[..], &[b'x'; 1_300]].concat();
+        let (mut pause_us, mut last_us) = (0, net.now_us);
+        for number in 0..3_000 {
+            if number == 1_000 {
+                net.hosts[4].service_us = None;
+            }
+            let due_us = net.now_us + 1_000;
+            while !net.offer(0, &message(number)) {
+                net.step();
+            }
+            while net.now_us < due_us {
+                let before = net.hosts[1].got.len();
+                net.step();
+                if net.hosts[1].got.len() > before {
+                    pause_us = pause_us.max(net.now_us - last_us);
+                    last_us = net.now_us;
+                }
+            }
+        }
+        net.run(3_000_000);
+        assert!(pause_us < 250_000, "seed {seed}: {pause_us} us");
+        assert!(net.hosts[1..4].iter().all(|host| (host.got.len(), host.lost) == (3_000, 0)), "seed {seed}");
+        assert_eq!(net.hosts[0].news.last(), Some(&(NodeId(4), ReaderNews::Silent)), "seed {seed}");
+    }
 }
 
 #[test]

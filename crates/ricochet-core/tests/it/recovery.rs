@@ -161,7 +161,9 @@ fn the_content_of_repairs_does_not_change_their_names() {
                 seen.push((repair.names.to_vec(), repair.targets.to_vec()));
             };
             let packet = Packet { group: index, name, symbol: &[b"symbol"] };
-            bins.push(0, &packet, &mut rng, &mut emit).unwrap();
+            // Slowly, since digests name more packets where they come densely.
+            let now_us = u64::from(seq) * 1_000;
+            bins.push(now_us, &packet, &mut rng, &mut emit).unwrap();
         }
         seen
     };

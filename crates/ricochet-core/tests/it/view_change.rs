@@ -9,7 +9,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::message::{Message, Origin, Output, To};
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::Datagram;
-use ricochet_core::{GroupId, Member, Node, NodeConfig, NodeId};
+use ricochet_core::{GroupId, Member, Node, NodeConfig, NodeId, View};
 
 const ME: NodeId = NodeId(0);
 /// A sender that is in no view.
@@ -56,6 +56,16 @@ fn datagram((group, seq): Packet, again: bool) -> Vec<u8> {
 
 #[test]
 fn changes_of_the_view_lose_no_packet_and_forget_no_missing_one() {
+    change_often(0);
+}
+
+#[test]
+fn packets_that_come_while_a_plan_is_made_go_by_the_last_one() {
+    change_often(BETWEEN / 2);
+}
+
+/// Changes the view again and again. The plan for it is adopted `aside` packets later.
+fn change_often(aside: usize) {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let grouping = crate::common::grouping(&mut rng, 64, 1_024, 10);
     // With c as large as any group, repairs carry each packet to all other members.
@@ -65,7 +75,7 @@ fn changes_of_the_view_lose_no_packet_and_forget_no_missing_one() {
     let (mut sent, mut missing) = (BTreeSet::new(), BTreeSet::new());
     // The members of each packet's group when it came.
     let mut wanted = BTreeMap::new();
-    let mut away = None;
+    let (mut away, mut planning, mut planned_view) = (None, None, view.clone());
     for at in 0..PACKETS {
         if at % BETWEEN == 0 && at > 0 {
             let runs = node.missing();
@@ -77,8 +87,13 @@ fn changes_of_the_view_lose_no_packet_and_forget_no_missing_one() {
                     view.remove(gone)
                 }
             };
-            node.change_view(&view, &mut seen);
+            planning = Some((at + aside, node.planner(&view), view.clone()));
+            node.learn_view(&view);
             assert_eq!(node.missing(), runs, "missing packets are still missing");
+        }
+        if let Some((_, planner, next)) = planning.take_if(|(due, ..)| *due == at) {
+            assert!(node.adopt(planner.plan(), &mut seen));
+            planned_view = next;
         }
         let index = rng.next_u32() as usize % seqs.len();
         let packet = (grouping[0][index], seqs[index]);
@@ -87,7 +102,7 @@ fn changes_of_the_view_lose_no_packet_and_forget_no_missing_one() {
             missing.insert(packet);
             continue;
         }
-        let members = view.members().iter().filter(|member| member.groups().contains(&packet.0));
+        let members = planned_view.members().iter().filter(|member| member.groups().contains(&packet.0));
         wanted.insert(packet, members.map(Member::id).filter(|&id| id != ME).collect::<BTreeSet<_>>());
         node.handle_datagram(at as u64, Origin::Member, &datagram(packet, false), &mut seen);
         sent.insert(packet);
@@ -106,4 +121,22 @@ fn changes_of_the_view_lose_no_packet_and_forget_no_missing_one() {
         let went = seen.repaired.remove(&(group.tag().0, seq)).unwrap_or_default();
         assert_eq!(went, members, "packet {seq} of {group} is in repairs to all");
     }
+}
+
+#[test]
+fn a_plan_for_other_groups_is_not_adopted() {
+    let [one, other] = [GroupId(1), GroupId(2)];
+    let view = View::new((0..3).map(|id| Member::new(NodeId(id), [one, other])));
+    let groups = |ids: &[GroupId]| crate::common::groups(ids, 2);
+    let mut node = Node::new(NodeConfig::new(ME), groups(&[one]), &View::default(), 1).unwrap();
+    let (early, mut seen) = (node.planner(&view).plan(), Seen::default());
+    node.change_groups(groups(&[one, other]), &View::default(), &mut seen);
+    let late = node.planner(&view).plan();
+    assert!(!node.adopt(early, &mut seen) && node.bins().regions().is_empty());
+    // The node does not fail over a packet of a group that the plan does not know.
+    node.handle_datagram(1, Origin::Member, &datagram((other, 0), false), &mut seen);
+    assert!(node.adopt(late, &mut seen));
+    let members: Vec<_> =
+        node.bins().regions().iter().flat_map(|region| node.bins().regions().members(region)).collect();
+    assert_eq!(members, [&NodeId(1), &NodeId(2)]);
 }

@@ -65,8 +65,8 @@ diagnostics::settings! {
             default: Fallback::Toml("10000"),
             example: "patience_ms = 10000",
         }
-        /// Time after which a reader that reports nothing is left behind. A sender that follows all readers
-        /// stands still for that long when one of them dies or is stopped.
+        /// Time after which a reader that reports nothing is left behind. Until then, a sender that follows
+        /// all readers runs ahead of it by at most half of `buffers.packets`.
         silence_ms: Duration {
             form: Millis { min: Duration::from_millis(20), max: MINUTE },
             default: Fallback::Toml("1000"),

@@ -204,7 +204,7 @@ diagnostics::settings! {
             example: "c = 3",
         }
         /// Number of instances of each repair bin, which are filled in turn. A burst of that length takes
-        /// one packet from each repair.
+        /// one packet from each repair. With `auto`, there are up to 8 where losses come in bursts.
         stagger: u16 {
             form: Integer::new(1, 256),
             default: Fallback::Toml("1"),

@@ -32,6 +32,7 @@ use crate::member_file::MemberFileWatch;
 use crate::members::left_for_good;
 use crate::news_log::{Changed, LossLog};
 use crate::patterns::wire::NamesDatagram;
+use crate::planning::Planning;
 use crate::published::PublishedMember;
 use crate::rekey::KeyFile;
 use crate::shared::{Batch, Core, Shared};
@@ -76,6 +77,7 @@ pub(crate) struct MembershipDriver {
     pub(crate) changed_us: Option<u64>,
     /// Time of the last turn of the partners.
     pub(crate) turned_us: u64,
+    pub(crate) planning: Planning,
     pub(crate) batch: Batch,
     /// Nodes that have said that they leave, and are members still.
     pub(crate) farewells: HashSet<NodeId>,
@@ -200,6 +202,8 @@ impl Driver {
         if self.membership.regroup_due_us(&core).is_some_and(|due_us| due_us <= now_us) {
             self.membership.regroup(now_us, &mut core, &self.shared);
         }
+        let MembershipDriver { planning, provider, .. } = &mut self.membership;
+        planning.adopt(&mut core, || provider.view(), self.shared.sleep.waker());
         self.membership.tell_registry(&mut core, &self.shared);
         self.greetings.set_members(now_us, &self.membership);
         self.greetings.handle_timeout(now_us, &mut core, &self.shared, &mut self.membership.output);
@@ -273,6 +277,7 @@ impl MembershipDriver {
             version: u64::MAX,
             changed_us: None,
             turned_us: 0,
+            planning: Planning::default(),
             batch: Batch::default(),
             farewells: HashSet::new(),
             registry_changes: 0,
@@ -306,7 +311,7 @@ impl MembershipDriver {
             self.turned_us = now_us;
             core.node.turn_partners();
         }
-        let Self { provider, output, version, changed_us, farewells, .. } = self;
+        let Self { provider, output, version, changed_us, farewells, planning, .. } = self;
         if core.changes.since_us.is_some() {
             provider.set_groups(now_us, &core.announced_groups(), output);
             output.outbox.flush();
@@ -331,7 +336,7 @@ impl MembershipDriver {
             shared.members_changed.notify_all();
         }
         *changed_us = None;
-        core.regroup(now_us, &provider.view());
+        core.regroup(now_us, &provider.view(), planning, shared.sleep.waker());
     }
 
     /// Announces that this node leaves, to its members and to the membership.

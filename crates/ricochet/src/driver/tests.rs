@@ -1,7 +1,11 @@
+use std::net::SocketAddr;
+use std::sync::Mutex;
+
 use allocation_counter::measure;
 use netlab::Namespace;
 use ricochet_core::wire::{Data, Extras, Nak, Range};
 use ricochet_core::{GroupId, StreamKey};
+use testkit::wait_until;
 
 use super::*;
 use crate::error::TryRecvError;
@@ -10,6 +14,7 @@ use crate::key::ClusterKey;
 use crate::message::Event;
 use crate::node::Node;
 use crate::sender::Outbound;
+use crate::view::{Member, Output, View};
 
 /// Number of messages in one run.
 const MESSAGES: u32 = 300;
@@ -177,6 +182,78 @@ fn packets_are_delivered_before_requests_are_answered() {
     driver.batches.process(&shared, &mut driver.membership);
     assert_eq!(drained(&handle.queue), 1);
     assert_eq!(shared.status().counts["answered"], 1, "the packet was there before its request");
+}
+
+/// Takes the members from a list that the test changes.
+struct Crowd {
+    list: Arc<Mutex<Vec<Member>>>,
+    members: Vec<Member>,
+    version: u64,
+}
+
+impl View for Crowd {
+    fn handle_datagram(&mut self, _: u64, _: SocketAddr, _: &[u8], _: &mut dyn Output) {}
+
+    fn handle_timeout(&mut self, _: u64, _: &mut dyn Output) {
+        let list = self.list.lock().unwrap();
+        self.version += u64::from(*list != self.members);
+        self.members.clone_from(&list);
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        Some(0)
+    }
+
+    fn set_groups(&mut self, _: u64, _: &[GroupId], _: &mut dyn Output) {}
+
+    fn leave(&mut self, _: u64, _: &mut dyn Output) {}
+
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn members(&self) -> Box<dyn Iterator<Item = &Member> + '_> {
+        Box::new(self.members.iter())
+    }
+}
+
+#[test]
+fn plans_of_large_views_are_made_aside_and_the_last_view_counts() {
+    let names: Vec<String> = (0..64).map(|number| format!("g{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut groups: Vec<GroupId> = names.iter().map(|name| GroupId::of_name(name)).collect();
+    groups.sort_unstable();
+    let groups: Arc<[GroupId]> = groups.into();
+    let member = |number: u16| Member {
+        id: NodeId(1_000 + u32::from(number)),
+        address: ([127, 0, 0, 1], 20_000 + number).into(),
+        groups: Arc::clone(&groups),
+    };
+    let list = Arc::new(Mutex::new((0..60).map(member).collect::<Vec<_>>()));
+    let crowd = Crowd { list: Arc::clone(&list), members: Vec::new(), version: 0 };
+    let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+    let (mut driver, _) = builder.view(|_| Ok(Box::new(crowd))).prepare().unwrap();
+    let _handle = driver.shared.join(&names, &JoinOptions::default()).unwrap();
+    let run_until = |driver: &mut Driver, members: usize| {
+        wait_until("the plan has as many members", || {
+            driver.run_round(&mut Allocated::default());
+            let core = driver.shared.core_for_node();
+            let regions = core.node.bins().regions();
+            regions.iter().map(|region| regions.members(region).len()).sum::<usize>() == members
+        });
+    };
+    run_until(&mut driver, 60);
+    assert_eq!(driver.membership.planning.adopted, 0, "groups that the node joins take effect at once");
+    for members in (40..60).rev() {
+        list.lock().unwrap().truncate(members);
+        (0..members % 4).for_each(|_| driver.run_round(&mut Allocated::default()));
+    }
+    run_until(&mut driver, 40);
+    let adopted = driver.membership.planning.adopted;
+    assert!((1..=20).contains(&adopted), "{adopted}");
+    // A small plan is made at once.
+    list.lock().unwrap().truncate(3);
+    run_until(&mut driver, 3);
 }
 
 /// Empties the queue and returns the number of messages.

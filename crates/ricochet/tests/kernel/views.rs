@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use testkit::wait_until;
 
-use crate::common::{LONG, join_all, meet, numbers};
+use crate::common::{LONG, alone, join_all, meet, numbers};
 use ricochet::view::{GroupId, Me, Member, News, Output, Registered, Registration, View};
 use ricochet::{Builder, ClusterKey, Node};
 
@@ -98,6 +100,37 @@ fn the_members_can_come_from_the_application() {
 fn nodes_whose_provider_sends_nothing_prove_their_lives_under_a_cluster_key() {
     let key = ClusterKey::new([7; 32]);
     messages_arrive(|builder| builder.key(key.clone()));
+}
+
+/// The store never takes a node for failed, and nobody is left behind for a minute.
+#[test]
+fn messages_go_on_while_a_reader_is_silent_and_a_member_still() {
+    const MESSAGES: u32 = 2_000;
+    let store = Store::default();
+    let is_cut_off = Arc::new(AtomicBool::new(false));
+    let start = |at: u32| {
+        let (store, is_cut_off) = (Arc::clone(&store), Arc::clone(&is_cut_off));
+        let lose = move |_: &[u8]| at == 2 && is_cut_off.load(Ordering::SeqCst);
+        let builder = here().silence(Duration::from_secs(60)).queue(4_096).lose(lose);
+        builder.view(move |me| Ok(OfStore::make(&store, me))).start().unwrap()
+    };
+    let nodes = [start(0), start(1), start(2)];
+    let subscriptions = join_all(&nodes, "g");
+    nodes[0].send("g", &alone(0)).unwrap();
+    assert_eq!(numbers(&nodes[2], &subscriptions[2], 1), [0]);
+    is_cut_off.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (1..MESSAGES).for_each(|number| assert!(nodes[0].send("g", &alone(number)).is_ok())));
+        let got = numbers(&nodes[1], &subscriptions[1], MESSAGES as usize);
+        assert_eq!(got.len(), MESSAGES as usize);
+    });
+    let flow = nodes[0].status().flow;
+    assert_eq!((flow.left_behind, nodes[0].members("g")), (0, 2), "{flow:?}");
+    // All that it has missed is kept for it.
+    is_cut_off.store(false, Ordering::SeqCst);
+    let mut missed = numbers(&nodes[2], &subscriptions[2], MESSAGES as usize - 1);
+    missed.sort_unstable();
+    assert!(missed.into_iter().eq(1..MESSAGES));
 }
 
 #[test]

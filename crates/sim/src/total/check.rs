@@ -57,6 +57,14 @@ pub enum Violation {
         /// The news.
         news: String,
     },
+    /// Two parts of a group that was cut both go on.
+    #[error("nodes {one} and {other} are cut off from each other, and both deliver messages")]
+    TwoSides {
+        /// A member.
+        one: usize,
+        /// A member of another part.
+        other: usize,
+    },
     /// The members do not go on although a majority lives.
     #[error("node {at} does not go on: {state}")]
     Stuck {

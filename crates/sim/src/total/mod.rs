@@ -2,6 +2,7 @@
 //! checker of what each member delivers.
 
 mod check;
+mod split;
 mod world;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use simnet::virtual_net::Conditions;
 
 pub use check::Violation;
+pub use split::{SplitOutcome, SplitScenario};
 pub use world::{Item, World};
 
 /// Time for which the run goes on after the last fault, in microseconds.

@@ -1,6 +1,7 @@
 //! Integration tests of this crate in one program; none of them needs the kernel.
 #![allow(missing_docs, reason = "the names of tests describe them")]
 
+mod bursts;
 mod deliveries;
 mod gossip;
 mod machine;

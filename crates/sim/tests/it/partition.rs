@@ -14,6 +14,7 @@ const GROUP: GroupId = GroupId(7);
 /// A group of nodes, one of which is cut off for ten seconds.
 #[derive(Clone, Copy, Debug)]
 struct Scenario {
+    seed: u64,
     content: Content,
     nodes: usize,
     /// Packets per second at each node.
@@ -40,17 +41,17 @@ struct Cost {
 
 impl Scenario {
     fn run(self) -> Cost {
-        let Self { content, nodes, rate, loss, delay_us, datagram_us } = self;
+        let Self { seed, content, nodes, rate, loss, delay_us, datagram_us } = self;
         let loss = vec![LossModel::Uniform(loss), LossModel::Uniform(loss)];
         let conditions = Conditions { loss, delay_us, jitter_us: delay_us, repeat: 0.0 };
         // as configured by the library
         let tracker = TrackerConfig { stream_intervals_max: 512, ..TrackerConfig::default() };
         let prompt = NodeConfig::prompt(NodeId(0));
         let node = NodeConfig { max_delay_us: Some(5_000), content, tracker, ..prompt };
-        let config = ClusterConfig { conditions, node, c: 3, ..ClusterConfig::new(1) };
+        let config = ClusterConfig { conditions, node, c: 3, ..ClusterConfig::new(seed) };
         let mut cluster = Cluster::of(&vec![vec![GROUP]; nodes], config).unwrap();
         cluster.set_intake(Some(Intake { datagram_us, queue: 4_096, processors: 0 }));
-        let mut traffic = Traffic::new(&cluster, rate, 1_000, 1);
+        let mut traffic = Traffic::new(&cluster, rate, 1_000, seed);
         traffic.run_until(&mut cluster, SECOND_US, true);
         cluster.set_side(0, 1);
         traffic.run_until(&mut cluster, 11 * SECOND_US, true);
@@ -88,6 +89,7 @@ fn cost(cluster: &Cluster, before: &NodeCounts) -> Cost {
 #[test]
 fn a_partitioned_node_requests_each_missed_packet_once() {
     let scenario = Scenario {
+        seed: 1,
         content: Content::Names,
         nodes: 4,
         rate: 150.0,
@@ -119,7 +121,8 @@ fn a_partitioned_node_requests_each_missed_packet_once() {
 fn with_lost_requests_and_answers_only_those_are_repeated() {
     for datagram_us in [1, 20, 50] {
         for content in [Content::Names, Content::Xor] {
-            let scenario = Scenario { content, nodes: 4, rate: 150.0, loss: 0.2, delay_us: 50, datagram_us };
+            let scenario =
+                Scenario { seed: 1, content, nodes: 4, rate: 150.0, loss: 0.2, delay_us: 50, datagram_us };
             let cost = scenario.run();
             println!("{scenario:?}: {cost:?}");
             // Two in three exchanges succeed. Of 13 random seeds, one repeats a third of the answers in vain,
@@ -129,6 +132,26 @@ fn with_lost_requests_and_answers_only_those_are_repeated() {
                 "{scenario:?}: {cost:?}"
             );
             assert!(cost.took_ms < 1_000, "{scenario:?}: {cost:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore]
+fn sweep() {
+    for datagram_us in [1, 20, 50] {
+        for content in [Content::Names, Content::Xor] {
+            for seed in 1..25 {
+                let scenario =
+                    Scenario { seed, content, nodes: 4, rate: 150.0, loss: 0.2, delay_us: 50, datagram_us };
+                let cost = scenario.run();
+                println!(
+                    "{datagram_us} {content:?} {seed} {:.3} {:.3} {}",
+                    cost.twice as f64 / cost.missed as f64,
+                    cost.requested as f64 / cost.missed as f64,
+                    cost.took_ms
+                );
+            }
         }
     }
 }
