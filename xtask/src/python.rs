@@ -11,17 +11,14 @@ use crate::tally::Tally;
 /// Builds the module, checks its types and runs its tests; returns whether all succeeded. The tests print
 /// their counts in the way of cargo's, so that `tally` gets only the reasons for which none of them ran.
 pub(crate) fn test(tally: &mut Tally) -> anyhow::Result<bool> {
-    let python = "python3";
-    if !is_there(
-        Command::new(python).args(["-c", "import venv, ensurepip, sys; sys.exit(sys.version_info < (3, 9))"]),
-    ) {
+    let Some(python) = interpreter() else {
         let reason = "Python module: no python3 (3.9 or newer) with venv (apt-get install python3-venv)";
         tally.skipped.push(reason.to_owned());
         return Ok(true);
-    }
+    };
     let module = root().join("bindings/python");
     let environment = target().join("python");
-    prepare(python, &environment, &module)?;
+    prepare(python, &environment, &module.join("requirements-test.txt"))?;
     let program = |name: &str| Command::new(environment.join("bin").join(name));
     install(&environment, &module)?;
     if !succeeds(
@@ -34,10 +31,16 @@ pub(crate) fn test(tally: &mut Tally) -> anyhow::Result<bool> {
     succeeds(&mut tests)
 }
 
-/// Creates an environment with the pinned tools, unless there is one with the same pins.
-fn prepare(python: &str, environment: &Path, module: &Path) -> anyhow::Result<()> {
-    let pins = module.join("requirements-test.txt");
-    let wanted = std::fs::read_to_string(&pins).with_context(|| pins.display().to_string())?;
+/// Returns the Python of this machine, if it can create environments and the module runs with it.
+pub(crate) fn interpreter() -> Option<&'static str> {
+    let python = "python3";
+    let asked = "import venv, ensurepip, sys; sys.exit(sys.version_info < (3, 9))";
+    is_there(Command::new(python).args(["-c", asked])).then_some(python)
+}
+
+/// Creates an environment with the tools that the file `pins` names, unless there is one with the same pins.
+pub(crate) fn prepare(python: &str, environment: &Path, pins: &Path) -> anyhow::Result<()> {
+    let wanted = std::fs::read_to_string(pins).with_context(|| pins.display().to_string())?;
     let mark = environment.join("installed.txt");
     if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == wanted) {
         return Ok(());
@@ -46,7 +49,7 @@ fn prepare(python: &str, environment: &Path, module: &Path) -> anyhow::Result<()
     ensure!(made, "cannot create a Python environment in {}", environment.display());
     let pip = environment.join("bin/pip");
     let quiet = ["install", "--quiet", "--disable-pip-version-check", "-r"];
-    ensure!(succeeds(Command::new(pip).args(quiet).arg(&pins))?, "pip cannot install {}", pins.display());
+    ensure!(succeeds(Command::new(pip).args(quiet).arg(pins))?, "pip cannot install {}", pins.display());
     std::fs::write(&mark, wanted).with_context(|| mark.display().to_string())
 }
 

@@ -12,7 +12,7 @@ const SCHEMA: &str = "undrop.check/1";
 /// All findings about one configuration.
 #[derive(Serialize)]
 struct JsonReport<'a> {
-    /// [`SCHEMA`].
+    /// Name and version of this schema.
     schema: &'static str,
     /// Path of the file; empty for settings that come from no file.
     file: String,

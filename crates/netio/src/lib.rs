@@ -24,6 +24,7 @@
 //! | repair channel | `udp.rs` |
 //! | many datagrams with one system call | `batch/` |
 //! | sockets of a multicast node | `multicast/` |
+//! | width of a terminal | `terminal.rs` |
 //!
 //! This is a driver crate: it holds the workspace's system calls and their `unsafe`, and it knows none of our
 //! protocols.
@@ -49,6 +50,7 @@ pub mod queue;
 pub mod route;
 pub mod segment;
 pub mod tap;
+pub mod terminal;
 pub mod transparent;
 pub mod tun;
 pub mod udp;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use daemon::fatal;
 
-use crate::{failure, fec, gateway, log, moved, multicast, top};
+use crate::{failure, fec, gateway, help, log, moved, multicast, top};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,14 +64,17 @@ pub fn command() -> clap::Command {
 
 /// Runs the command that the process was started with; returns its exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match help::parse() {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() && asks_for_health(env::args()) => {
-            // Nobody reads it if stderr takes nothing, and the exit code says enough.
-            let _ = error.print();
-            return ExitCode::from(gateway::health::UNKNOWN);
+        Err(error) => {
+            help::print(&error);
+            let is_of_health = error.use_stderr() && asks_for_health(env::args());
+            return if is_of_health {
+                ExitCode::from(gateway::health::UNKNOWN)
+            } else {
+                help::exit_code(&error)
+            };
         }
-        Err(error) => error.exit(),
     };
     log::start(cli.log.as_deref(), cli.log_format);
     fatal::run(|| run(cli.command)).unwrap_or_else(|error| failure::report(&error))

@@ -5,6 +5,7 @@ mod cli;
 pub mod failure;
 mod fec;
 pub mod gateway;
+pub mod help;
 pub mod interrupt;
 mod key;
 pub mod log;

@@ -6,6 +6,7 @@
 //! | `target.rs` | the processors for which it is built, and static programs for them |
 //! | `tree.rs` | the files of a package, as a tree below a directory |
 //! | `deb.rs`, `rpm.rs` | packages, by the tools of Debian and of RPM |
+//! | `wheels.rs` | wheels of the Python module |
 //! | `image.rs` | an image for containers, in the layout of OCI |
 //! | `parts.rs` | the libraries in the program: a bill of materials, and their licences |
 //! | `archive.rs` | archives and checksums that depend on nothing but their contents |
@@ -25,6 +26,7 @@ mod target;
 mod tree;
 #[cfg(test)]
 mod units;
+mod wheels;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -117,6 +119,7 @@ fn build(release: &Release, options: &Options, tally: &mut Tally) -> anyhow::Res
         println!("{}: {} files", target.triple, tree.files.len());
         deb::build(release, target, &tree, tally)?;
         rpm::build(release, target, &tree, tally)?;
+        wheels::build(release, target, tally)?;
         tree.pack(release, target)?;
         layers.push((target, tree));
     }
@@ -148,8 +151,9 @@ fn report(out: &Path) -> anyhow::Result<()> {
 /// Installs the package of this machine in fresh systems, and protects traffic between them.
 fn try_packages(release: &Release) -> anyhow::Result<()> {
     let target = TARGETS.iter().find(|target| target.is_of_this_machine());
-    let package = target.map(|target| release.out.join(deb::name(release, target)));
-    let package = package.context("there is no package for this machine's processor")?;
+    let target = target.context("there is no package for this machine's processor")?;
+    wheels::try_it(release, target)?;
+    let package = release.out.join(deb::name(release, target));
     ensure!(package.exists(), "expected {}, saw no such file", package.display());
     let mut try_it = cargo(&["run", "--locked", "--package", "stage", "--example", "install", "--"]);
     ensure!(succeeds(try_it.arg(&package))?, "the package does not do what it should");

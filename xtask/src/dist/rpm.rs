@@ -1,6 +1,8 @@
 //! Packages for systems with RPM, written by its own tool.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
@@ -58,13 +60,24 @@ fn files(files: &[String]) -> String {
         let mode = if file.starts_with("usr/bin/") { "0755" } else { "0644" };
         format!("%attr({mode},root,root) {kind}\"/{file}\"\n")
     };
-    let own = ["/etc/undrop", "/usr/share/undrop", "/usr/share/doc/undrop"];
-    let directories = own.map(|path| format!("%dir %attr(0755,root,root) \"{path}\"\n")).concat();
+    let directory = |path: &String| format!("%dir %attr(0755,root,root) \"/{path}\"\n");
+    let directories: String = directories(files).iter().map(directory).collect();
     directories + &files.iter().map(line).collect::<String>()
+}
+
+/// Returns the directories that belong to the package alone: those called `undrop`, and all below them. An
+/// erased package leaves directories that it does not name.
+fn directories(files: &[String]) -> BTreeSet<String> {
+    let parents = files.iter().flat_map(|file| Path::new(file).ancestors().skip(1));
+    let own = parents.filter(|path| path.iter().any(|part| part == "undrop"));
+    own.map(|path| path.display().to_string()).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
+    use super::super::target::TARGETS;
     use super::*;
 
     #[test]
@@ -79,5 +92,53 @@ mod tests {
         ] {
             assert!(list.lines().any(|seen| seen == line), "{line} is not in\n{list}");
         }
+    }
+
+    /// Runs `rpm` on a system of its own below `root`; returns whether it succeeded.
+    fn rpm(root: &Path, args: &[&str]) -> bool {
+        let mut rpm = Command::new("rpm");
+        let quiet = rpm.arg("--root").arg(root).args(args).stderr(Stdio::null());
+        succeeds(quiet).unwrap()
+    }
+
+    #[test]
+    fn a_package_is_installed_whole_and_erased_without_a_rest() {
+        let test = "a_package_is_installed_whole_and_erased_without_a_rest";
+        // rpm changes its root directory.
+        let is_root = is_there(Command::new("sh").args(["-c", "test $(id -u) = 0"]));
+        if !is_root || !is_there(Command::new("rpmbuild").arg("--version")) {
+            println!("SKIPPED: {test}: needs root, and rpmbuild (apt-get install rpm)");
+            return;
+        }
+        let room = std::env::temp_dir().join(format!("undrop-rpm-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&room);
+        let files = ["etc/undrop/gateway.toml.example", "usr/bin/undrop", "usr/share/undrop/grafana/a.json"];
+        let tree = Tree { root: room.join("tree"), files: files.map(str::to_owned).to_vec() };
+        for file in &tree.files {
+            fs::create_dir_all(tree.root.join(file).parent().unwrap()).unwrap();
+            fs::write(tree.root.join(file), file).unwrap();
+        }
+        let (out, system) = (room.join("out"), room.join("system"));
+        fs::create_dir_all(&out).unwrap();
+        fs::create_dir_all(&system).unwrap();
+        let release = Release { version: "1.2.0-rc.1".into(), commit: "c".into(), epoch: 1_700_000_000, out };
+        build(&release, &TARGETS[0], &tree, &mut Tally::default()).unwrap();
+        let package = release.out.join("undrop-1.2.0~rc.1-1.x86_64.rpm");
+
+        assert!(rpm(&system, &["--initdb"]));
+        let package = package.to_str().unwrap();
+        assert!(rpm(&system, &["--install", "--nodeps", "--noscripts", "--ignorearch", package]));
+        assert!(rpm(&system, &["--verify", "--nodeps", "--noscripts", "undrop"]), "all is as it was packed");
+        for file in &tree.files {
+            assert_eq!(fs::read_to_string(system.join(file)).unwrap(), *file);
+        }
+        let changed = system.join(files[0]);
+        fs::write(&changed, "of the operator").unwrap();
+        assert!(rpm(&system, &["--erase", "--noscripts", "undrop"]));
+        let left: Vec<_> = files_below(&system).unwrap();
+        let left: Vec<_> = left.iter().filter(|path| path.starts_with(system.join("etc"))).collect();
+        assert_eq!(left, [&changed.with_extension("example.rpmsave")], "what was changed is kept");
+        assert!(!system.join("usr/share/undrop").exists() && !system.join("usr/bin/undrop").exists());
+        fs::remove_dir_all(&room).unwrap();
     }
 }

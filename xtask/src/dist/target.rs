@@ -100,7 +100,7 @@ pub(super) fn is_installed(triple: &str) -> anyhow::Result<bool> {
 }
 
 /// Directory of the compiler's output.
-fn directory() -> PathBuf {
+pub(super) fn directory() -> PathBuf {
     target().join("dist-build")
 }
 

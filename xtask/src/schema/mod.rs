@@ -19,7 +19,7 @@ use types::{Field, Kind, Types};
 /// A document: its schema, the crate of its type, and the type.
 type Document = (&'static str, &'static str, &'static str);
 
-const DOCUMENTS: [Document; 8] = [
+const DOCUMENTS: [Document; 12] = [
     ("undrop.check/1", "diagnostics", "JsonReport"),
     ("undrop.fec.simulation/1", "undrop", "Simulation"),
     ("undrop.gateway.advise/1", "undrop", "Document"),
@@ -27,6 +27,10 @@ const DOCUMENTS: [Document; 8] = [
     ("undrop.gateway.health/1", "undrop", "Health"),
     ("undrop.gateway.losses/1", "maelstrom", "Losses"),
     ("undrop.gateway.status/1", "maelstrom", "Status"),
+    ("undrop.multicast.doctor/1", "undrop", "Diagnosis"),
+    ("undrop.multicast.moldudp64.in/1", "undrop", "InStatus"),
+    ("undrop.multicast.moldudp64.out/1", "undrop", "OutStatus"),
+    ("undrop.multicast.relay/1", "undrop", "RelayStatus"),
     ("undrop.node.status/1", "ricochet", "Status"),
 ];
 

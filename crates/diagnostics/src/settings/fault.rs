@@ -3,7 +3,8 @@
 use toml::de::DeValue;
 
 use crate::span::Span;
-use crate::text::with_article;
+use crate::suggest::nearest;
+use crate::text::{ticked, with_article};
 
 /// A mistake in one value. The table adds the key, the place, and the expected form.
 #[derive(Debug)]
@@ -28,6 +29,16 @@ impl Fault {
     /// A number that the form does not allow.
     pub fn out_of_range(seen: impl Into<String>) -> Self {
         Self::new("out-of-range", "is out of range").seen(seen)
+    }
+
+    /// A name in a table that is none of the `known` ones. `what` says what it would name, such as a
+    /// "condition".
+    pub fn unknown(what: &str, name: &str, known: impl IntoIterator<Item = &'static str>) -> Self {
+        let fault = Self::new("unknown-key", format!("has the unknown {what} {}", ticked(name)));
+        match nearest(name, known.into_iter()) {
+            Some(word) => fault.help(format!("did you mean `{word}`?")),
+            None => fault,
+        }
     }
 
     pub(super) fn wrong_type(value: &DeValue<'_>) -> Self {

@@ -45,7 +45,7 @@ pub struct Args {
 /// The verdict about a gateway and its peers.
 #[derive(Debug, Serialize)]
 struct Health {
-    /// [`SCHEMA`].
+    /// Name and version of this schema.
     schema: &'static str,
     /// `protected`, `degraded` or `down`.
     state: String,

@@ -36,6 +36,7 @@ pub(super) fn undrop(args: &[&str], directory: &Path) -> Output {
         .args(args)
         .current_dir(directory)
         .env_remove("RUST_LOG")
+        .env_remove("COLUMNS")
         .stdin(Stdio::null())
         .output()
         .unwrap()
@@ -46,7 +47,7 @@ pub(super) fn text(bytes: &[u8]) -> &str {
 }
 
 /// The names under "Commands:" in a help text.
-fn subcommands(help: &str) -> Vec<String> {
+pub(super) fn subcommands(help: &str) -> Vec<String> {
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = listed.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
     names
@@ -316,6 +317,7 @@ fn refused_start(args: &[&str], environment: &[(&str, &str)]) -> Vec<String> {
         .envs(environment.iter().copied())
         .current_dir(&room.0)
         .env_remove("RUST_LOG")
+        .env_remove("COLUMNS")
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -359,6 +361,7 @@ fn stderr_that_is_the_journal_gets_priorities_and_no_time() {
         .args(["gateway", "run", "--config", "/nonexistent/gateway.toml"])
         .env("JOURNAL_STREAM", format!("{}:{}", stat.dev(), stat.ino()))
         .env_remove("RUST_LOG")
+        .env_remove("COLUMNS")
         .stdin(Stdio::null())
         .stderr(journal)
         .status()

@@ -197,6 +197,7 @@ impl Room {
             .env("PATH", format!("{}:{path}", program.display()))
             .env("NO_COLOR", "1")
             .env_remove("RUST_LOG")
+            .env_remove("COLUMNS")
             .output()
             .unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())

@@ -4,6 +4,7 @@
 mod cli;
 mod documents;
 mod examples;
+mod help;
 mod running;
 #[path = "../common/schema.rs"]
 mod schema;

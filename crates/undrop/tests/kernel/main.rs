@@ -42,3 +42,4 @@ mod tick;
 mod time_to_live;
 mod tunnels;
 mod upgrade;
+mod wireguard;

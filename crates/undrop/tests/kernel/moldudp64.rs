@@ -13,6 +13,7 @@ use testkit::wait_until;
 
 use crate::node::NodeProcess;
 use crate::pair::PROGRAM;
+use crate::schema::faults_by_file;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernel/moldudp64.py");
 /// The feed that `in` hears.
@@ -47,7 +48,10 @@ fn start_bridge(host: &Namespace, args: &[&str], seed: Option<&str>) -> NodeProc
 fn stop(bridge: NodeProcess) -> (Option<i32>, Value, String) {
     let (code, text, said) = bridge.stop();
     let last = text.lines().last().unwrap_or_else(|| panic!("no report: {said}"));
-    (code, serde_json::from_str(last).unwrap(), said)
+    let report: Value = serde_json::from_str(last).unwrap();
+    let schema = report["schema"].as_str().unwrap_or_default();
+    assert_eq!(faults_by_file(&report, &format!("{}.json", schema.replace('/', "."))), [""; 0]);
+    (code, report, said)
 }
 
 fn python(host: &Namespace, role: &str, args: &[&str]) -> Child {

@@ -382,6 +382,7 @@ fn a_node_without_an_interface_and_a_doctor_without_one_say_what_to_do() {
 fn the_doctor_reports_its_findings() {
     let seen = undrop(&["doctor", "lo", "--json"]).output().unwrap();
     let diagnosis: Value = serde_json::from_slice(&seen.stdout).unwrap();
+    assert_eq!(faults_by_file(&diagnosis, "undrop.multicast.doctor.1.json"), [""; 0]);
     assert_eq!(diagnosis["interface"], "lo");
     let about: Vec<&str> = diagnosis["findings"]
         .as_array()

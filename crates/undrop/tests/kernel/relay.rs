@@ -21,6 +21,7 @@ use testkit::wait_until;
 
 use crate::node::NodeProcess;
 use crate::pair::PROGRAM;
+use crate::schema::faults_by_file;
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 1, 1, 1), 5000);
 
@@ -38,7 +39,9 @@ impl Relay {
     fn stop(self) -> Value {
         let (code, text, said) = self.0.stop();
         assert_eq!(code, Some(0), "{said}\n{text}");
-        serde_json::from_str(text.lines().last().unwrap()).unwrap()
+        let report = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(faults_by_file(&report, "undrop.multicast.relay.1.json"), [""; 0]);
+        report
     }
 }
 

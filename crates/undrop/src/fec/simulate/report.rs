@@ -40,7 +40,7 @@ const SCHEMA: &str = "undrop.fec.simulation/1";
 /// Figures of a code on simulated losses, over all runs.
 #[derive(Debug, Serialize)]
 pub(super) struct Simulation {
-    /// [`SCHEMA`].
+    /// Name and version of this schema.
     schema: &'static str,
     /// Scheme of the code: `layered`, `reed-solomon` or `sliding`.
     scheme: &'static str,

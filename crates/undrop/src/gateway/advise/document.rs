@@ -10,7 +10,7 @@ const SCHEMA: &str = "undrop.gateway.advise/1";
 /// Every code on the recorded losses of each peer, and the proposals.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
-    /// [`SCHEMA`].
+    /// Name and version of this schema.
     schema: &'static str,
     /// The peers, in the order of the configuration.
     peers: Vec<PeerAdvice>,

@@ -23,6 +23,7 @@ pub(super) enum Severity {
 /// The result of one check.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
+    /// Its severity.
     pub(super) severity: Severity,
     /// Subject of the check.
     pub(super) about: &'static str,

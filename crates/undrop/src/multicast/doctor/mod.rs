@@ -17,6 +17,9 @@ use crate::failure::Advice as _;
 use crate::output;
 use findings::{Finding, Severity};
 
+/// Schema of the document.
+const SCHEMA: &str = "undrop.multicast.doctor/1";
+
 const EXAMPLES: &str = "\
 Examples:
   undrop multicast doctor eth0
@@ -60,12 +63,18 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// All findings.
+/// Findings about this machine and its network, judged for a multicast node.
 #[derive(Debug, Serialize)]
 struct Diagnosis {
+    /// Name and version of this schema.
+    schema: &'static str,
+    /// The interface that the node uses.
     interface: String,
+    /// Number of errors: with one, the node does not work.
     errors: usize,
+    /// Number of warnings: the node works, but packets will be lost or misdirected.
     warnings: usize,
+    /// The findings, the worst first.
     findings: Vec<Finding>,
 }
 
@@ -99,6 +108,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     findings.sort_by_key(|finding| finding.severity);
     let diagnosis = Diagnosis {
+        schema: SCHEMA,
         interface,
         errors: count(&findings, Severity::Error),
         warnings: count(&findings, Severity::Warning),

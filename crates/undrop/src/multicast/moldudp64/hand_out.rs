@@ -18,7 +18,7 @@ use super::past::Past;
 use super::reader::Reader;
 use super::sequence::{Origin, Step, Times};
 use super::server::Server;
-use super::status::OutStatus;
+use super::status::{OUT_SCHEMA, OutStatus};
 use super::{BRIDGE_PORT, Clock, micros, random_session};
 use crate::failure::Advice as _;
 use crate::interrupt::Interrupt;
@@ -457,6 +457,7 @@ impl<'a> Bridge<'a> {
         let server = self.server.as_ref().map(Server::counts).unwrap_or_default();
         let position = self.reader.position();
         let status = OutStatus {
+            schema: OUT_SCHEMA,
             node: self.node.id().to_string(),
             address: self.node.address().to_string(),
             feed: self.args.feed.to_string(),

@@ -19,7 +19,7 @@ use super::frame::Frame;
 use super::packet::{DATAGRAM_MAX, Packet, SessionId};
 use super::reader::Reader;
 use super::sequence::{Origin, Step, Times};
-use super::status::InStatus;
+use super::status::{IN_SCHEMA, InStatus};
 use super::{BRIDGE_PORT, CHECK, Clock, micros, session_id};
 use crate::failure::Advice as _;
 use crate::interrupt::Interrupt;
@@ -427,6 +427,7 @@ impl<'a> Bridge<'a> {
         let counts = self.reader.counts();
         let position = self.reader.position();
         InStatus {
+            schema: IN_SCHEMA,
             node: self.node.id().to_string(),
             address: self.node.address().to_string(),
             feed: self.args.feed.to_string(),

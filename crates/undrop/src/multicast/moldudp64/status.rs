@@ -2,17 +2,29 @@
 
 use serde::Serialize;
 
-/// State of `in`. Fields are added, never renamed.
+/// Schema of the document of `in`.
+pub(super) const IN_SCHEMA: &str = "undrop.multicast.moldudp64.in/1";
+/// Schema of the document of `out`.
+pub(super) const OUT_SCHEMA: &str = "undrop.multicast.moldudp64.out/1";
+
+/// State of `undrop multicast moldudp64 in`, which carries a feed into a group. Counts begin at its start.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct InStatus {
+    /// Name and version of this schema.
+    pub(super) schema: &'static str,
+    /// Identifier of the node.
     pub(super) node: String,
+    /// Unicast address of the node.
     pub(super) address: String,
+    /// IP group and port of the feed.
     pub(super) feed: String,
+    /// Name of the group.
     pub(super) group: String,
     /// Other nodes in the group.
     pub(super) members: usize,
-    /// Present session, and the number of its next message.
+    /// Present session of the feed; null before its first packet.
     pub(super) session: Option<String>,
+    /// Number of the next message of the session.
     pub(super) next: Option<u64>,
     /// Messages that are missing and may still come.
     pub(super) missing: u64,
@@ -22,16 +34,23 @@ pub(super) struct InStatus {
     pub(super) answered: u64,
     /// Messages that did not come, which the group was told.
     pub(super) lost: u64,
+    /// Requests sent to request servers.
     pub(super) requests: u64,
+    /// Messages that came again.
     pub(super) duplicates: u64,
+    /// Sessions heard.
     pub(super) sessions: u64,
     /// Packets of the feed that were heard.
     pub(super) packets: u64,
     /// Packets handed out by a bridge, and not carried.
     pub(super) from_bridges: u64,
+    /// Packets of sessions that are over.
     pub(super) of_past_sessions: u64,
+    /// Packets of other sessions.
     pub(super) of_other_sessions: u64,
+    /// Packets with numbers far from the others.
     pub(super) implausible: u64,
+    /// Datagrams that are no packets of MoldUDP64.
     pub(super) malformed: u64,
     /// Messages dropped for want of room, and requested later.
     pub(super) no_room: u64,
@@ -73,28 +92,38 @@ impl InStatus {
     }
 }
 
-/// State of `out`. Fields are added, never renamed.
+/// State of `undrop multicast moldudp64 out`, which hands a group out as a feed. Counts begin at its start.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct OutStatus {
+    /// Name and version of this schema.
+    pub(super) schema: &'static str,
+    /// Identifier of the node.
     pub(super) node: String,
+    /// Unicast address of the node.
     pub(super) address: String,
+    /// IP group and port of the feed.
     pub(super) feed: String,
+    /// Name of the group.
     pub(super) group: String,
     /// Other nodes in the group.
     pub(super) members: usize,
-    /// Session that is handed out, and the number of its next message.
+    /// Session that is handed out.
     pub(super) session: String,
+    /// Number of the next message of the session.
     pub(super) next: u64,
     /// Number of the oldest message that can be requested.
     pub(super) oldest: u64,
-    /// Session of the feed that `in` hears, and the number of its next message.
+    /// Session of the feed that `in` hears; null before its first message.
     pub(super) from_session: Option<String>,
+    /// Number of the next message of the feed that `in` hears.
     pub(super) from_next: Option<u64>,
     /// Messages handed out.
     pub(super) handed_out: u64,
     /// Messages from the history of the group, which handlers can request.
     pub(super) from_history: u64,
+    /// Packets sent.
     pub(super) packets: u64,
+    /// Heartbeats sent.
     pub(super) heartbeats: u64,
     /// Sessions handed out.
     pub(super) sessions: u64,
@@ -110,6 +139,7 @@ pub(super) struct OutStatus {
     pub(super) too_long: u64,
     /// Packets that the kernel did not take.
     pub(super) not_sent: u64,
+    /// Requests that came.
     pub(super) requests: u64,
     /// Requests that were answered.
     pub(super) answered: u64,
@@ -121,6 +151,7 @@ pub(super) struct OutStatus {
     pub(super) refused: u64,
     /// Requests beyond `--answers`.
     pub(super) over_rate: u64,
+    /// Datagrams that are no requests.
     pub(super) malformed: u64,
 }
 

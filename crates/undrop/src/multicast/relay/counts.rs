@@ -56,11 +56,19 @@ pub(super) fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// State of a relay. Fields are added, never renamed.
+/// Schema of the document.
+const SCHEMA: &str = "undrop.multicast.relay/1";
+
+/// State of a relay of plain UDP multicast. Counts begin at its start.
 #[derive(Debug, Serialize)]
 pub(super) struct RelayStatus {
+    /// Name and version of this schema.
+    schema: &'static str,
+    /// Identifier of the node.
     node: String,
+    /// Unicast address of the node.
     address: String,
+    /// The groups, in the order of the command line.
     groups: Vec<GroupStatus>,
     /// Packets that never came from other relays.
     lost: u64,
@@ -71,6 +79,7 @@ pub(super) struct RelayStatus {
 /// State of a group.
 #[derive(Debug, Serialize)]
 struct GroupStatus {
+    /// IP address and port of the group.
     group: String,
     /// Number of other relays.
     relays: usize,
@@ -96,6 +105,7 @@ struct GroupStatus {
     not_handed_out: u64,
     /// Messages of the group that are not of a relay.
     malformed: u64,
+    /// Programs that send to the group.
     sources: Vec<SourceStatus>,
     /// Datagrams of further sources.
     of_unlisted_sources: u64,
@@ -104,11 +114,13 @@ struct GroupStatus {
 /// A program that sends to a group.
 #[derive(Debug, Serialize)]
 struct SourceStatus {
+    /// Address and port from which it sends.
     address: String,
     /// Whether it is on this host.
     here: bool,
     /// Time to live of its last datagram.
     ttl: u8,
+    /// Datagrams heard from it.
     datagrams: u64,
 }
 
@@ -146,6 +158,7 @@ impl RelayStatus {
             }
         };
         Self {
+            schema: SCHEMA,
             node: node.id().to_string(),
             address: node.address().to_string(),
             groups: groups.map(status).collect(),

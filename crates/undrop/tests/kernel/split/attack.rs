@@ -1,8 +1,10 @@
-//! Split connections over a link that fails for a moment.
+//! Split connections over a link that fails for a moment, and hosts that scan ports.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use netlab::Direction;
+use testkit::wait_for;
 
 use super::*;
 
@@ -16,6 +18,12 @@ impl Lab {
         for direction in Direction::BOTH {
             self.sites.link.set_loss(direction, &loss.parse().unwrap());
         }
+    }
+
+    /// Number of open files of a gateway.
+    fn open_files(&self, side: usize) -> usize {
+        let process = self.pair.status(side).unwrap().gateway.pid;
+        fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
     }
 }
 
@@ -89,5 +97,52 @@ fn every_byte_arrives_both_ways_although_the_link_fails_and_a_gateway_reloads() 
     });
     lab.wait_for_counts([("finished", 1), ("finished", 1)]);
     assert_eq!([0, 1].map(|side| lab.count(side, "reset_with_carrier")), [0, 0]);
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn a_scan_of_ports_and_hosts_that_do_not_answer_leaves_nothing_behind() {
+    let test = "a_scan_of_ports_and_hosts_that_do_not_answer_leaves_nothing_behind";
+    let soon = |text: String| text.replace("[split]", "[split]\nconnect = \"1s\"");
+    let Some(lab) = Lab::start_with(test, "uniform:0", soon) else { return };
+    let listener = lab.serve();
+    converse(&lab, &listener, 10_000, 31);
+    lab.wait_for_counts([("finished", 1), ("finished", 1)]);
+    let calm = [0, 1].map(|side| lab.open_files(side));
+    // Ports where nobody listens, split and unsplit, and hosts that are not there.
+    let targets: Vec<SocketAddr> = (0..300_u16)
+        .map(|n| match n % 3 {
+            0 => lab.server(CLOSED),
+            1 => lab.server(20_000 + n),
+            _ => SocketAddr::new([10, 81, 2, 100 + (n % 100) as u8].into(), PORT),
+        })
+        .collect();
+    let scanning: Vec<Socket> = lab.sites.a.hosts[0].run(|| {
+        let scan = |to: &SocketAddr| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            // It goes on by itself, or is refused.
+            let _ = socket.connect(&(*to).into());
+            // Slower than a flood, which would leave connections unsplit.
+            thread::sleep(Duration::from_millis(2));
+            socket
+        };
+        targets.iter().map(scan).collect()
+    });
+    wait_until("the closed port is seen", || lab.count(1, "refused_here") >= 20);
+    let told = |socket: &Socket| SockRef::from(socket).take_error().unwrap().is_some();
+    // Connections of others go on meanwhile.
+    converse(&lab, &listener, 100_000, 32);
+    let waiting = RefCell::new(scanning);
+    wait_until("all are told", || {
+        waiting.borrow_mut().retain(|socket| !told(socket));
+        waiting.borrow().is_empty()
+    });
+    wait_until("nothing is held", || {
+        (0..2).all(|side| lab.split(side).connections == 0 && lab.split(side).promised_bytes == 0)
+    });
+    let left = wait_for(|| (0..2).all(|side| lab.open_files(side) <= calm[side] + 4).then_some(()));
+    assert!(left.is_some(), "{calm:?} before, {:?} after", [0, 1].map(|side| lab.open_files(side)));
+    converse(&lab, &listener, 100_000, 33);
     lab.pair.stop().unwrap();
 }
