@@ -230,8 +230,8 @@ pub struct EgressStatus {
     /// Flows that are protected at present, per hundred. Below 100 a gateway lacks processor time.
     #[serde(default)]
     pub flows_protected_percent: f64,
-    /// The code of repairs at present, such as `sliding (512; 1/8)`: 512 packets in a window, one repair for
-    /// eight packets.
+    /// The code of repairs at present, such as `sliding (1024; 1/8, 2 stripes)`: 1,024 packets in a window,
+    /// and one repair for eight packets, each of every second packet.
     #[serde(default)]
     pub code: String,
     /// Longest burst of packets and repairs that this code recovers; no window recovers a longer one.

@@ -154,7 +154,7 @@ impl Membership {
     pub fn view(&self) -> ricochet_core::View {
         let members = self.members();
         ricochet_core::View::new(
-            members.map(|member| ricochet_core::Member::new(member.id, member.groups.to_vec())),
+            members.map(|member| ricochet_core::Member::shared(member.id, &member.groups)),
         )
     }
 

@@ -62,24 +62,15 @@ pub(crate) fn change_route(network: (IpAddr, u8), index: u32, is_new: bool) -> i
         (libc::RTM_DELROUTE, 0)
     };
     let scope = if address.is_ipv4() { libc::RT_SCOPE_LINK } else { libc::RT_SCOPE_UNIVERSE };
-    let mut request = vec![0; HEADER + ROUTE];
-    request[HEADER..HEADER + 2].copy_from_slice(&[family as u8, prefix]);
-    request[HEADER + 4..HEADER + 8].copy_from_slice(&[
-        libc::RT_TABLE_MAIN,
-        libc::RTPROT_STATIC,
-        scope,
-        libc::RTN_UNICAST,
-    ]);
+    let mut body = vec![0; ROUTE];
+    body[..2].copy_from_slice(&[family as u8, prefix]);
+    body[4..8].copy_from_slice(&[libc::RT_TABLE_MAIN, libc::RTPROT_STATIC, scope, libc::RTN_UNICAST]);
     for (kind, data) in [(RTA_DST, &octets[..]), (RTA_OIF, &index.to_ne_bytes())] {
-        request.extend_from_slice(&(4 + data.len() as u16).to_ne_bytes());
-        request.extend_from_slice(&kind.to_ne_bytes());
-        request.extend_from_slice(data);
+        body.extend_from_slice(&(4 + data.len() as u16).to_ne_bytes());
+        body.extend_from_slice(&kind.to_ne_bytes());
+        body.extend_from_slice(data);
     }
-    let (len, flags) = (request.len() as u32, (libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags) as u16);
-    request[..4].copy_from_slice(&len.to_ne_bytes());
-    request[4..6].copy_from_slice(&kind.to_ne_bytes());
-    request[6..8].copy_from_slice(&flags.to_ne_bytes());
-    verdict(&transact(&request)?)
+    Requests::open()?.command(kind, flags, &body)
 }
 
 /// Returns whether an interface has this filter of clsact, in the calling thread's network namespace.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use undrop::{failure, gateway, log};
+use undrop::{failure, gateway, help, log};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,7 +68,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { log: filter, program, command } = Cli::parse();
+    let Cli { log: filter, program, command } = match help::parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            help::print(&error);
+            return help::exit_code(&error);
+        }
+    };
     log::start(filter.as_deref(), None);
     let program = || program::find(program.as_deref());
     let done = match command {

@@ -3,7 +3,7 @@
 use fec::{Code, RepairRate, stripes_max};
 
 use crate::auto::{LADDER, WINDOW, WINDOW_LONG};
-use crate::forecast::{CANDIDATES, STRIPES_MAX};
+use crate::forecast::{AUTO_STRIPES_MAX, CANDIDATES};
 
 /// Smallest window. A processor that cannot pay for it is overloaded by any window.
 pub const WINDOW_MIN: u16 = 256;
@@ -80,7 +80,7 @@ impl Plan {
         let most = self.window_max.clamp(WINDOW_MIN, WINDOW_LONG);
         let terms = window(self.products, rate, most.min(WINDOW));
         let needed = most.div_ceil(terms).next_power_of_two();
-        let stripes = needed.min(1 << stripes_max(rate).ilog2()).min(STRIPES_MAX.into());
+        let stripes = needed.min(1 << stripes_max(rate).ilog2()).min(AUTO_STRIPES_MAX.into());
         Shape { packets: most.min(terms * stripes), stripes: stripes as u8 }
     }
 

@@ -9,7 +9,7 @@ mod runs;
 mod windows;
 
 pub use runs::{Fit, RUNS, Runs};
-pub use windows::{CANDIDATES, STRIPES_MAX, Tail, Windows};
+pub use windows::{AUTO_STRIPES_MAX, CANDIDATES, Tail, Windows};
 
 use foundation::Seq;
 

@@ -17,10 +17,12 @@ use crate::auto::LADDER;
 pub const CANDIDATES: usize = LADDER.len();
 /// Maximum number of losses in a batch. A batch that reaches it stays lost; no window recovers as many.
 const LOSSES_MAX: usize = 1024;
-/// Maximum number of stripes of a window. Their numbers are powers of two.
-pub const STRIPES_MAX: u8 = 4;
+/// Maximum number of stripes of the windows that `auto` chooses; their numbers are powers of two. A code can
+/// have [more](fec::STRIPES_MAX).
+pub const AUTO_STRIPES_MAX: u8 = 4;
+const _: () = assert!(AUTO_STRIPES_MAX.is_power_of_two() && AUTO_STRIPES_MAX <= fec::STRIPES_MAX);
 /// Number of different numbers of stripes.
-const KINDS: usize = STRIPES_MAX.ilog2() as usize + 1;
+const KINDS: usize = AUTO_STRIPES_MAX.ilog2() as usize + 1;
 /// Credit of a repair. Credits wrap at it.
 const ONE: u32 = 1 << 24;
 
@@ -60,10 +62,10 @@ pub struct Windows {
     position: u64,
     /// Credit that each packet of a candidate's stripe adds, at most [`ONE`].
     steps: [u32; CANDIDATES],
-    /// The same by a packet's position modulo [`STRIPES_MAX`], 0 if it is not in the stripe.
-    steps_at: [[u32; CANDIDATES]; STRIPES_MAX as usize],
+    /// The same by a packet's position modulo [`AUTO_STRIPES_MAX`], 0 if it is not in the stripe.
+    steps_at: [[u32; CANDIDATES]; AUTO_STRIPES_MAX as usize],
     /// Bits of the candidates that have a packet at such a position in their stripe.
-    own_at: [u32; STRIPES_MAX as usize],
+    own_at: [u32; AUTO_STRIPES_MAX as usize],
     /// Credit toward the next repair, below [`ONE`].
     credits: [u32; CANDIDATES],
     batches: [Batch; CANDIDATES],
@@ -117,8 +119,8 @@ impl Windows {
         let mut windows = Self {
             position: 0,
             steps: [0; CANDIDATES],
-            steps_at: [[0; CANDIDATES]; STRIPES_MAX as usize],
-            own_at: [(1 << CANDIDATES) - 1; STRIPES_MAX as usize],
+            steps_at: [[0; CANDIDATES]; AUTO_STRIPES_MAX as usize],
+            own_at: [(1 << CANDIDATES) - 1; AUTO_STRIPES_MAX as usize],
             credits: [0; CANDIDATES],
             batches: [Batch { span: u64::from(crate::auto::WINDOW), ..Batch::default() }; CANDIDATES],
             busy: 0,
@@ -142,10 +144,10 @@ impl Windows {
         }
     }
 
-    /// Changes the number of stripes of each candidate's window, a power of two of up to [`STRIPES_MAX`]. A
-    /// batch whose window changes is forgotten.
+    /// Changes the number of stripes of each candidate's window, a power of two of up to
+    /// [`AUTO_STRIPES_MAX`]. A batch whose window changes is forgotten.
     pub fn set_stripes(&mut self, stripes: [u8; CANDIDATES]) {
-        let kinds = stripes.map(|stripes| stripes.clamp(1, STRIPES_MAX).ilog2() as usize);
+        let kinds = stripes.map(|stripes| stripes.clamp(1, AUTO_STRIPES_MAX).ilog2() as usize);
         for (index, kind) in kinds.into_iter().enumerate() {
             let batch = &mut self.batches[index];
             if batch.kind == kind {
@@ -230,9 +232,9 @@ impl Windows {
         self.position += 1;
     }
 
-    /// Position of the next packet, modulo [`STRIPES_MAX`].
+    /// Position of the next packet, modulo [`AUTO_STRIPES_MAX`].
     fn place(&self) -> usize {
-        (self.position % u64::from(STRIPES_MAX)) as usize
+        (self.position % u64::from(AUTO_STRIPES_MAX)) as usize
     }
 
     /// Matches an arriving repair with the oldest unmatched loss of a batch, which is not empty.

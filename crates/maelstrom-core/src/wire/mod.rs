@@ -21,7 +21,7 @@ pub use header::{
 };
 pub use hello::{HELLO_MAX, Hello, NETWORKS_MAX};
 pub use layout::{EXCEPTIONS_BUDGET, Entry, NAMES_APART_MAX, TERMS_MAX, WINDOW_MAX};
-pub use packets::{Bundle, PACKET_HEADER, PACKETS_HEADER, PacketsView};
+pub use packets::{Bundle, PACKET_HEADER, PacketsView};
 pub use probe::Probe;
 pub use recipe::{Recipe, repair_overhead};
 pub use repair::{RecipeView, Sum};

@@ -8,8 +8,6 @@ use crate::counters::Rejected;
 use foundation::Seq;
 use foundation::bytes::Reader;
 
-/// Longest header of the body in bytes: kind, position.
-pub const PACKETS_HEADER: usize = 5;
 /// Length of a packet's header in bytes: its length.
 pub const PACKET_HEADER: usize = 2;
 

@@ -12,7 +12,7 @@ use loss::{Loss, LossModel};
 use maelstrom_core::RepairRate;
 use maelstrom_core::auto::LADDER;
 use maelstrom_core::controller::{Controller, Shape, Situation, Targets};
-use maelstrom_core::forecast::{Forecast, Runs, STRIPES_MAX, Windows};
+use maelstrom_core::forecast::{AUTO_STRIPES_MAX, Forecast, Runs, Windows};
 use maelstrom_core::wire::{LossReport, Report};
 
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/auto.txt");
@@ -88,7 +88,7 @@ impl Decoder {
 /// The decoders of a window's stripes.
 #[derive(Default)]
 struct Striped {
-    decoders: [Decoder; STRIPES_MAX as usize],
+    decoders: [Decoder; AUTO_STRIPES_MAX as usize],
     /// Logarithm of the number of stripes.
     kind: u32,
     turn: usize,

@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use diagnostics::quoted;
 use diagnostics::settings::{Fault, Faults, Form, Integer, List, Text, Value};
-use diagnostics::{nearest, quoted};
 use ipnet::IpNet;
 use maelstrom_core::{CLASS_RATE_MAX, Match, Protect, RepairRate};
 
@@ -65,14 +65,7 @@ impl Form<Match> for Conditions {
                     None => false,
                 },
                 unknown => {
-                    let fault = Fault::new("unknown-key", format!("has the unknown condition `{unknown}`"));
-                    faults.add(
-                        key.span(),
-                        match nearest(unknown, KEYS.into_iter()) {
-                            Some(word) => fault.help(format!("did you mean `{word}`?")),
-                            None => fault,
-                        },
-                    );
+                    faults.add(key.span(), Fault::unknown("condition", unknown, KEYS));
                     false
                 }
             };

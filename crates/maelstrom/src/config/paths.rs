@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use diagnostics::settings::{Fault, Faults, Form, Setting, Text, Value, interface_name};
-use diagnostics::{Diagnostic, Findings, nearest, quoted};
+use diagnostics::{Diagnostic, Findings, quoted};
 use maelstrom_core::PathUse;
 
 use super::draft::{Draft, PeerDraft};
@@ -43,14 +43,7 @@ impl Form<PeerPath> for PathTable {
                 "local" => read(&mut local, Text::new("", values::own_address).parse(value, faults)),
                 "interface" => read(&mut interface, interface_name().parse(value, faults)),
                 unknown => {
-                    let fault = Fault::new("unknown-key", format!("has the unknown key `{unknown}`"));
-                    faults.add(
-                        key.span(),
-                        match nearest(unknown, KEYS.into_iter()) {
-                            Some(word) => fault.help(format!("did you mean `{word}`?")),
-                            None => fault,
-                        },
-                    );
+                    faults.add(key.span(), Fault::unknown("key", unknown, KEYS));
                     false
                 }
             };

@@ -1,6 +1,7 @@
 //! The section `[split]`, and its checks against the rest of the file.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::draft::{Draft, PeerDraft};
@@ -14,8 +15,10 @@ use ipnet::IpNet;
 const BUFFER_MIN: u64 = 8 << 20;
 /// Largest buffer for split connections in bytes.
 const BUFFER_MAX: u64 = 16 << 30;
-/// Longest time for connections to end as the gateway stops.
-const DRAIN_MAX: Duration = Duration::from_secs(300);
+/// Times for connections to end as the gateway stops.
+const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(300);
+/// Times for a server to answer. The longest one is what a kernel waits by itself.
+const CONNECT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(120);
 /// Longest name of a congestion control, as the kernel limits it.
 const CONGESTION_BYTES_MAX: usize = 15;
 
@@ -62,14 +65,30 @@ diagnostics::settings! {
             default: Fallback::Toml("\"bbr\""),
             example: "congestion = \"bbr\"",
         }
+        /// Time for which this gateway tries to reach a server of this site for a client of a far one. A host
+        /// that is not there says nothing, and its connection holds a place in `buffer` for this long. Its
+        /// client is told that the server cannot be reached.
+        connect: Duration {
+            form: Text::new("a time from `\"1s\"` to `\"120s\"`, such as `\"10s\"`", connect),
+            default: Fallback::Toml("\"10s\""),
+            example: "connect = \"10s\"",
+        }
         /// Time for which the gateway, when it is stopped, lets split connections end by themselves. New ones
         /// flow unsplit meanwhile. Those that have not ended then are reset.
         drain: Duration {
-            form: Text::new("a time from `\"0s\"` to `\"300s\"`, such as `\"5s\"`", time),
+            form: Text::new("a time from `\"0s\"` to `\"300s\"`, such as `\"5s\"`", drain),
             default: Fallback::Toml("\"5s\""),
             example: "drain = \"5s\"",
         }
     }
+}
+
+fn connect(text: &str) -> Result<Duration, Fault> {
+    time(text, &CONNECT)
+}
+
+fn drain(text: &str) -> Result<Duration, Fault> {
+    time(text, &DRAIN)
 }
 
 /// Parses a number of bytes with its unit.
@@ -87,7 +106,7 @@ fn size(text: &str) -> Result<u64, Fault> {
 }
 
 /// Parses a time with its unit.
-fn time(text: &str) -> Result<Duration, Fault> {
+fn time(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, Fault> {
     const UNITS: [(&str, u64); 3] = [("ms", 1), ("s", 1_000), ("min", 60_000)];
     let wrong = || {
         let fault = Fault::bad("is not a time").seen(quoted(text));
@@ -96,7 +115,7 @@ fn time(text: &str) -> Result<Duration, Fault> {
     let parts = UNITS.iter().find_map(|&(unit, millis)| Some((text.strip_suffix(unit)?, millis)));
     let (number, unit) = parts.ok_or_else(wrong)?;
     let number: u64 = number.trim_end().parse().map_err(|_| wrong())?;
-    let time = number.checked_mul(unit).map(Duration::from_millis).filter(|&time| time <= DRAIN_MAX);
+    let time = number.checked_mul(unit).map(Duration::from_millis).filter(|time| range.contains(time));
     time.ok_or_else(|| Fault::out_of_range(quoted(text)))
 }
 

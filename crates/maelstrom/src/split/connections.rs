@@ -68,7 +68,7 @@ impl Driver {
         };
         let Some(place) = place else { return other("no carrier works, or none has room for a stream") };
         self.counts.taken += 1;
-        self.add_flow(Flow::new(socket, site, place, false))
+        self.add_flow(Flow::new(socket, site, place, false, clock_us()))
     }
 
     /// Asks the far gateway for a connection on the carrier with the fewest. Returns carrier and stream.
@@ -137,7 +137,7 @@ impl Driver {
         match opened {
             Ok(socket) => {
                 self.counts.opened += 1;
-                let flow = Flow::new(socket, site, (carrier, stream), true);
+                let flow = Flow::new(socket, site, (carrier, stream), true, clock_us());
                 if let Err(error) = self.add_flow(flow) {
                     debug!(%error, "cannot watch a connection");
                 }
@@ -207,6 +207,16 @@ impl Driver {
                 self.forget(index);
             }
         }
+    }
+
+    /// Gives up a connection whose server has not answered in time. The kernel tries for longer; its message
+    /// of a host that is not there goes to the client, whose address the socket has.
+    pub(super) fn give_up_if_late(&mut self, index: usize, now_us: u64) {
+        let patience_us = self.plan.connect.as_micros() as u64;
+        let late = self.flows.get(index).filter(|flow| flow.is_connecting);
+        let Some(flow) = late.filter(|flow| now_us >= flow.since_us + patience_us) else { return };
+        self.refuse(flow.carrier, flow.stream, Refusal::Unreachable);
+        self.forget(index);
     }
 
     /// Resets a connection at both ends.

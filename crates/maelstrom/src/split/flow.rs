@@ -18,6 +18,8 @@ pub(super) struct Flow {
     pub(super) stream: u32,
     /// Segments that were sent to the host again, as far as it was seen.
     pub(super) retransmits: u64,
+    /// Time at which it began.
+    pub(super) since_us: u64,
     /// Whether the connection to a server is not open yet.
     pub(super) is_connecting: bool,
     pub(super) is_readable: bool,
@@ -64,6 +66,7 @@ impl Flow {
         site: usize,
         (carrier, stream): (usize, u32),
         is_connecting: bool,
+        now_us: u64,
     ) -> Self {
         Self {
             socket,
@@ -71,6 +74,7 @@ impl Flow {
             carrier,
             stream,
             retransmits: 0,
+            since_us: now_us,
             is_connecting,
             is_readable: false,
             is_writable: false,

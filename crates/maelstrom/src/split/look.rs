@@ -33,6 +33,7 @@ impl Driver {
             let Ok(state) = transparent::state(&flow.socket) else { continue };
             let before = std::mem::replace(&mut flow.retransmits, state.retransmits);
             self.sites[flow.site].retransmits_lan += state.retransmits.saturating_sub(before);
+            self.give_up_if_late(index, now_us);
         }
         self.parting.retain(|(since_us, socket)| {
             let is_over = transparent::state(socket).map_or(true, |state| state.is_over);

@@ -20,6 +20,8 @@ pub(super) struct Plan {
     pub(super) ports: Vec<u16>,
     pub(super) buffer: u64,
     pub(super) congestion: String,
+    /// Time for a server to answer.
+    pub(super) connect: Duration,
     /// Time for connections to end as the gateway stops.
     pub(super) drain: Duration,
     /// Whether clients are answered when their servers have been reached.
@@ -74,6 +76,7 @@ impl Plan {
             ports: config.split.ports.clone().unwrap_or_default(),
             buffer: config.split.buffer,
             congestion: config.split.congestion.clone(),
+            connect: config.split.connect,
             drain: config.split.drain,
             is_late: config.split.accept == Some(AcceptChoice::Late),
             wan: config.gateway.wan.clone(),
@@ -85,7 +88,7 @@ impl Plan {
 
     /// Whether only such settings differ that connections may go on.
     pub(super) fn keeps_connections(&self, other: &Self) -> bool {
-        let mut same = Self { drain: other.drain, ..self.clone() };
+        let mut same = Self { connect: other.connect, drain: other.drain, ..self.clone() };
         for (site, other) in same.sites.iter_mut().zip(&other.sites) {
             site.keys.clone_from(&other.keys);
         }
@@ -171,6 +174,7 @@ mod tests {
             ports: vec![80],
             buffer: 64 << 20,
             congestion: "bbr".to_owned(),
+            connect: Duration::from_secs(10),
             drain: Duration::from_secs(5),
             is_late: false,
             wan: "wan0".to_owned(),
@@ -203,10 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn connections_go_on_with_another_key_or_drain_and_with_nothing_else() {
+    fn connections_go_on_with_another_key_or_other_times_and_with_nothing_else() {
         let mut keys = plan();
         keys.sites[1].keys.push(PeerKey::new([9; 32]));
         keys.drain = Duration::ZERO;
+        keys.connect = Duration::from_secs(1);
         assert!(keys != plan() && keys.keeps_connections(&plan()));
         let mut ports = keys.clone();
         ports.ports = vec![81];

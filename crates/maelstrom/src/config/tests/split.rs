@@ -26,7 +26,8 @@ fn a_file_with_split_mode_is_read_and_one_without_has_none() {
     assert_eq!(config.split.ports, Some(vec![80, 443]));
     assert_eq!(config.split.accept, Some(AcceptChoice::Early));
     assert_eq!((config.split.buffer, config.split.congestion.as_str()), (64 << 20, "bbr"));
-    assert_eq!(config.split.drain, Duration::from_secs(5));
+    let split = &config.split;
+    assert_eq!([split.connect, split.drain], [10, 5].map(Duration::from_secs));
     assert_eq!(config.peers[0].carrier, Some("10.81.2.1:4701".parse().unwrap()));
     let plain = configuration(GOOD);
     assert_eq!((plain.split.listen, plain.peers[0].carrier), (None, None));
@@ -82,6 +83,9 @@ fn bad_values_are_found() {
         [("301s", "out-of-range"), ("5", "bad-value"), ("s", "bad-value"), ("-1s", "bad-value")]
     {
         assert_eq!(codes("accept", &format!("drain = \"{value}\"\naccept")), [code], "{value}");
+    }
+    for (value, code) in [("999ms", "out-of-range"), ("121s", "out-of-range"), ("10", "bad-value")] {
+        assert_eq!(codes("accept", &format!("connect = \"{value}\"\naccept")), [code], "{value}");
     }
     for value in ["", "no spaces", "a-name-that-is-too-long"] {
         assert_eq!(codes("accept", &format!("congestion = \"{value}\"\naccept")), ["bad-value"], "{value}");
