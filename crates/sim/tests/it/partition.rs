@@ -135,23 +135,3 @@ fn with_lost_requests_and_answers_only_those_are_repeated() {
         }
     }
 }
-
-#[test]
-#[ignore]
-fn sweep() {
-    for datagram_us in [1, 20, 50] {
-        for content in [Content::Names, Content::Xor] {
-            for seed in 1..25 {
-                let scenario =
-                    Scenario { seed, content, nodes: 4, rate: 150.0, loss: 0.2, delay_us: 50, datagram_us };
-                let cost = scenario.run();
-                println!(
-                    "{datagram_us} {content:?} {seed} {:.3} {:.3} {}",
-                    cost.twice as f64 / cost.missed as f64,
-                    cost.requested as f64 / cost.missed as f64,
-                    cost.took_ms
-                );
-            }
-        }
-    }
-}
