@@ -19,7 +19,7 @@ const WIDTH_MAX: usize = 110;
 /// Parses the command line of this process.
 ///
 /// # Errors
-/// Wrong usage, or the help or version that was asked for: [`print`] shows it, and the process ends with
+/// Wrong usage, or the help or version that was asked for: [`print()`] shows it, and the process ends with
 /// [`exit_code`].
 pub fn parse<C: Parser>() -> Result<C, clap::Error> {
     let command = C::command();

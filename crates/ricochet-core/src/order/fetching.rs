@@ -27,14 +27,22 @@ const PACKETS_MAX: usize = 16;
 const DENIED_MAX: usize = 4_096;
 /// Number of requests without an answer after which members that do not answer are put out.
 const ASKED_MAX: usize = 64;
+/// Maximum number of messages that a member requests at once.
+const WAVE_MAX: usize = 32;
+/// Numbers among which a member looks for messages to request at once.
+const WAVE_NUMBERS: u64 = 1_024;
 
 /// The first message that this member misses.
 #[derive(Debug)]
 pub(super) struct Want {
     number: u64,
+    /// Number up to which messages were requested together.
+    until: u64,
     pub(super) due_us: u64,
     pause_us: u64,
     asked: usize,
+    /// Member that sent the message before this one.
+    helper: Option<NodeId>,
     /// Members that deny the message, and how many numbers from it on.
     denials: BTreeMap<NodeId, u32>,
 }
@@ -136,17 +144,15 @@ impl Total {
         self.denied.range(..=number).next_back().is_some_and(|(_, &end)| number < end)
     }
 
-    /// Requests the first message that this member misses, if it has waited long enough.
+    /// Requests messages that this member misses, if it has waited long enough for the first one.
     pub(super) fn miss(&mut self, now_us: u64) {
         if self.held >= self.log.next {
             self.want = None;
             return;
         }
-        let (number, wait_us) = (self.held, self.config.want_us);
-        if self.want.as_ref().is_none_or(|want| want.number != number) {
-            let due_us = now_us.saturating_add(wait_us);
-            let denials = BTreeMap::new();
-            self.want = Some(Want { number, due_us, pause_us: wait_us, asked: 0, denials });
+        let before = self.want.take_if(|want| want.number != self.held);
+        if self.want.is_none() {
+            self.want = Some(self.next_want(now_us, before));
         }
         let is_active = self.is_active();
         let Some(want) = self.want.as_mut().filter(|want| want.due_us <= now_us) else { return };
@@ -157,16 +163,69 @@ impl Total {
             return self.ask_members(now_us, asked);
         }
         want.pause_us = (2 * want.pause_us).min(PAUSE_US_MAX);
-        if let Some(epoch) = self.log.epoch().filter(|epoch| epoch.sequencer != self.config.me) {
-            self.ask(epoch.sequencer);
+        let asked = want.asked;
+        if let Some(holder) = self.holder(asked) {
+            self.ask_wave(holder);
         }
     }
 
-    fn ask(&mut self, to: NodeId) {
-        let Some((sender, seq, _)) = self.named(self.held) else { return };
+    /// Returns whom to ask: the sequencer first, and then the members that hold the message by their
+    /// acknowledgements in turn, because the sequencer may lack it itself.
+    fn holder(&self, asked: usize) -> Option<NodeId> {
+        let sequencer = self.log.epoch()?.sequencer;
+        let holds = |member: &NodeId| *member != sequencer && self.acked_by(*member) > self.held;
+        let mut turn = vec![sequencer];
+        turn.extend(self.others().filter(holds));
+        turn.get((asked.max(1) - 1) % turn.len()).copied().filter(|&node| node != self.config.me)
+    }
+
+    /// Returns what this member misses behind a message that came. If that one had to be requested, the
+    /// requests of the node bring this one back no more than that one, and it is requested at once.
+    fn next_want(&self, now_us: u64, before: Option<Want>) -> Want {
+        let (number, pause_us) = (self.held, self.config.want_us);
+        let denials = BTreeMap::new();
+        let new = Want { number, until: 0, due_us: 0, pause_us, asked: 0, helper: None, denials };
+        match before.filter(|before| before.asked > 0 && before.number < number) {
+            Some(Want { until, helper, .. }) if number < until => {
+                Want { until, due_us: now_us.saturating_add(pause_us), asked: 1, helper, ..new }
+            }
+            Some(Want { helper, .. }) => Want { due_us: now_us, helper, ..new },
+            None => Want { due_us: now_us.saturating_add(pause_us), ..new },
+        }
+    }
+
+    /// Asks a member for the next messages that this one misses.
+    fn ask_wave(&mut self, to: NodeId) {
+        let end = self.log.next.min(self.held.saturating_add(WAVE_NUMBERS));
+        let mut number = self.held;
+        let mut left = WAVE_MAX;
+        while number < end && left > 0 {
+            number = match (self.log.amended_until(number), self.log.run_at(number)) {
+                (Some(end), _) => end,
+                (None, None) => break,
+                (None, Some(run)) if run.lost => number + u64::from(run.count),
+                (None, Some(run)) => match self.hold.unit(run.sender, run.seq) {
+                    Some(unit) if !self.is_denied(number) => {
+                        number + u64::from(unit.packets().min(run.count))
+                    }
+                    _ => {
+                        self.ask(to, number);
+                        left -= 1;
+                        number + 1
+                    }
+                },
+            };
+        }
+        if let Some(want) = &mut self.want {
+            want.until = number;
+        }
+    }
+
+    fn ask(&mut self, to: NodeId, number: u64) {
+        let Some((sender, seq, _)) = self.named(number) else { return };
         let Some(epoch) = self.log.epoch() else { return };
         self.counts.wanted += 1;
-        self.send(&Body::Want { epoch, to, number: self.held, sender, seq });
+        self.send(&Body::Want { epoch, to, number, sender, seq });
     }
 
     /// Asks the next member for a message that the sequencer misses. If all have denied it, it is lost.
@@ -187,7 +246,8 @@ impl Total {
             self.evicted.extend(open);
             return self.reform_soon(now_us);
         }
-        self.ask(open[asked % open.len()]);
+        let helper = want.helper.filter(|helper| asked == 1 && open.contains(helper));
+        self.ask(helper.unwrap_or(open[asked % open.len()]), self.held);
     }
 
     /// Answers a request for a message.
@@ -232,6 +292,9 @@ impl Total {
                 (sender, seq) == (message.sender, message.seq) && (1..=count).contains(&message.packets)
             });
         if is_wanted {
+            if let Some(want) = &mut self.want {
+                want.helper = Some(from);
+            }
             self.hold.put(message, true);
             self.denied.retain(|&first, &mut end| !(first <= number && number < end));
         }

@@ -103,7 +103,7 @@ impl Total {
         members.filter(|member| *member != self.config.me && !self.byes.contains_key(member))
     }
 
-    fn acked_by(&self, member: NodeId) -> u64 {
+    pub(super) fn acked_by(&self, member: NodeId) -> u64 {
         self.acks.get(&member).copied().unwrap_or(0).min(self.log.next)
     }
 

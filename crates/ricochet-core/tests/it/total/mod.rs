@@ -1,4 +1,5 @@
 //! Total order: members that exchange packets in virtual time, without nodes below them.
 
+mod catching_up;
 mod promises;
 mod room;
