@@ -30,7 +30,7 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     let code = document.section::<CodeKeys>();
     let classes = document.sections::<ClassKeys>(CLASSES_MAX, "join classes that have the same `protect`");
     let classes = classes.into_iter().map(|(_, class)| class).collect();
-    let split = document.section::<Split>();
+    let mut split = document.section::<Split>();
     let rack_keys = document.section::<RackKeys>();
     let members = document.sections::<MemberKeys>(MEMBERS_MAX, "divide the members into two racks");
     let members = members.into_iter().map(|(_, member)| member).collect();
@@ -41,6 +41,9 @@ pub(super) fn read(source: &Source, findings: &mut Findings, read_key: ReadKey<'
     resolve_control(&mut gateway, source, findings);
     if let Some(Setting { value: Some(record), .. }) = &mut gateway.loss_record {
         *record = source.resolve(record);
+    }
+    if let Some(Setting { value: Some(directory), .. }) = &mut split.spool_dir {
+        *directory = source.resolve(directory);
     }
     let mut keys = KeyFiles { source, findings, read: read_key };
     let key = rack_keys.key_file.clone().and_then(|file| keys.key_of_rack(file));

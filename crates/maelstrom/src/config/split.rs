@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::draft::{Draft, PeerDraft};
@@ -15,6 +16,8 @@ use ipnet::IpNet;
 const BUFFER_MIN: u64 = 8 << 20;
 /// Largest buffer for split connections in bytes.
 const BUFFER_MAX: u64 = 16 << 30;
+/// Least and most bytes of split connections on disk.
+const SPOOL: RangeInclusive<u64> = (64 << 20)..=(16 << 40);
 /// Times for connections to end as the gateway stops.
 const DRAIN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(300);
 /// Times for a server to answer. The longest one is what a kernel waits by itself.
@@ -80,6 +83,21 @@ diagnostics::settings! {
             default: Fallback::Toml("\"5s\""),
             example: "drain = \"5s\"",
         }
+        /// Directory for bytes that hosts of this site send faster than the link takes them. Hosts then have
+        /// handed over all they send as soon as the LAN has carried it, and what the gateway still holds is
+        /// lost if it dies. The files have no names, and nothing of them survives the process.
+        spool_dir: Option<PathBuf> {
+            form: Optional(Text::new("the path of a directory", values::file_path)),
+            default: Fallback::Absent("none: hosts are slowed to what the link takes"),
+            example: "spool_dir = \"/var/lib/undrop\"",
+        }
+        /// Bytes on disk for all connections together. A connection takes at most as much as it leaves for
+        /// the others.
+        spool: u64 {
+            form: Text::new("a size from `\"64MiB\"` to `\"16TiB\"`, such as `\"10GiB\"`", spool),
+            default: Fallback::Toml("\"1GiB\""),
+            example: "spool = \"10GiB\"",
+        }
     }
 }
 
@@ -91,17 +109,25 @@ fn drain(text: &str) -> Result<Duration, Fault> {
     time(text, &DRAIN)
 }
 
-/// Parses a number of bytes with its unit.
 fn size(text: &str) -> Result<u64, Fault> {
-    const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+    bytes(text, &(BUFFER_MIN..=BUFFER_MAX))
+}
+
+fn spool(text: &str) -> Result<u64, Fault> {
+    bytes(text, &SPOOL)
+}
+
+/// Parses a number of bytes with its unit.
+fn bytes(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Fault> {
+    const UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
     let wrong = || {
         let fault = Fault::bad("is not a size").seen(quoted(text));
-        fault.help("write a whole number with `KiB`, `MiB` or `GiB`")
+        fault.help("write a whole number with `KiB`, `MiB`, `GiB` or `TiB`")
     };
     let parts = UNITS.iter().find_map(|&(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));
     let (number, unit) = parts.ok_or_else(wrong)?;
     let number: u64 = number.trim_end().parse().map_err(|_| wrong())?;
-    let bytes = number.checked_mul(unit).filter(|bytes| (BUFFER_MIN..=BUFFER_MAX).contains(bytes));
+    let bytes = number.checked_mul(unit).filter(|bytes| range.contains(bytes));
     bytes.ok_or_else(|| Fault::out_of_range(quoted(text)))
 }
 

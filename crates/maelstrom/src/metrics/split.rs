@@ -13,7 +13,7 @@ type OfSite = (&'static str, Kind, &'static str, fn(&FarSiteStatus) -> Option<f6
 type OfPair =
     (&'static str, Kind, &'static str, &'static str, [&'static str; 2], fn(&FarSiteStatus) -> [u64; 2]);
 
-const OF_ALL: [OfAll; 5] = [
+const OF_ALL: [OfAll; 7] = [
     ("undrop_gateway_split_working", Kind::Gauge, "Whether split mode works.", |split| {
         f64::from(u8::from(split.fault.is_none()))
     }),
@@ -37,6 +37,15 @@ const OF_ALL: [OfAll; 5] = [
     ),
     ("undrop_gateway_split_waiting_bytes", Kind::Gauge, "Bytes in the buffer.", |split| {
         split.waiting_bytes as f64
+    }),
+    (
+        "undrop_gateway_split_spool_limit_bytes",
+        Kind::Gauge,
+        "Bytes of hosts of this site that may wait on disk.",
+        |split| split.spool_bytes.unwrap_or(0) as f64,
+    ),
+    ("undrop_gateway_split_spooled_bytes", Kind::Gauge, "Bytes of hosts of this site on disk.", |split| {
+        split.spooled_bytes as f64
     }),
 ];
 
@@ -145,6 +154,8 @@ pub(super) mod tests {
             buffer_bytes: 11,
             promised_bytes: 12,
             waiting_bytes: 13,
+            spool_bytes: Some(16),
+            spooled_bytes: 15,
             counters: [("taken".to_owned(), 14)].into(),
             sites: vec![site],
             ..SplitStatus::default()
@@ -167,6 +178,8 @@ pub(super) mod tests {
             "buffer_bytes 11",
             "promised_bytes 12",
             "waiting_bytes 13",
+            "spool_limit_bytes 16",
+            "spooled_bytes 15",
             "taking{peer=\"osaka\"} 1",
             "connections{peer=\"osaka\"} 4",
             "round_trip_seconds{peer=\"osaka\"} 0.07",

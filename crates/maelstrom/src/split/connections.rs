@@ -183,7 +183,7 @@ impl Driver {
         let (site, number, stream) = (flow.site, flow.carrier, flow.stream);
         let Some(carrier) = self.carriers.get_mut(number) else { return };
         let Some(mux) = carrier.mux_mut() else { return };
-        match flow.serve(mux, &mut self.pool, &mut self.sites[site].moved) {
+        match flow.serve(mux, &mut self.pool, self.spool.as_mut(), &mut self.sites[site].moved) {
             Served::Waits => {}
             Served::Again => self.enqueue(index),
             Served::NeedsRoom => {

@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use maelstrom_core::split::{CarrierKey, Mux, Pool, Role, SILENCE_US};
@@ -25,6 +26,7 @@ use super::pressure::Pressure;
 use super::report::Counts;
 use super::site::{Site, Unsplit};
 use super::slots::Slots;
+use super::spool::Spool;
 use crate::passive::clock_us;
 
 /// Interval between attempts to dial.
@@ -66,6 +68,8 @@ pub(super) struct Driver {
     pub(super) queue: VecDeque<usize>,
     pub(super) routes: Routes,
     pub(super) pool: Pool,
+    /// Bytes of hosts that wait on disk, if they may.
+    pub(super) spool: Option<Spool>,
     pub(super) counts: Counts,
     next_tick_us: u64,
     pressure: Pressure,
@@ -105,6 +109,7 @@ impl Driver {
         if let Some(late) = &late {
             epoll.add(&late.queue, EpollEvent::new(EpollFlags::EPOLLIN, QUEUE))?;
         }
+        let spool = plan.spool.as_ref().and_then(|(directory, bytes_max)| open_spool(directory, *bytes_max));
         let divert = if plan.ports.is_empty() {
             None
         } else {
@@ -116,6 +121,7 @@ impl Driver {
             keys: keys_of(&plan),
             routes: Routes::open()?,
             pool: Pool::new(plan.buffer),
+            spool,
             options,
             epoll,
             door,
@@ -330,6 +336,18 @@ fn keys_of(plan: &Plan) -> Vec<Vec<CarrierKey>> {
 /// Whether a carrier may get new connections.
 pub(super) fn is_sound(mux: &Mux, now_us: u64) -> bool {
     mux.is_heard() && !mux.is_far_leaving() && now_us < mux.heard_us() + DOUBT_US
+}
+
+/// Opens the room on disk. Connections can be split without it.
+fn open_spool(directory: &Path, bytes_max: u64) -> Option<Spool> {
+    let spool = Spool::open(directory, bytes_max);
+    if let Err(error) = &spool {
+        let directory = directory.display();
+        warn!(
+            "no bytes of split connections are kept in {directory}, so that hosts wait for the link: {error}"
+        );
+    }
+    spool.ok()
 }
 
 /// The congestion control of carriers: the wanted one, or `cubic`, which each kernel has.

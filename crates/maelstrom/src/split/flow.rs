@@ -5,6 +5,9 @@ use std::net::{Shutdown, TcpStream};
 
 use maelstrom_core::split::{Mux, Pool, Refusal};
 
+use super::spool::{Queue, Spool, Taken};
+use crate::passive::clock_us;
+
 /// Maximum number of writes of one turn.
 const WRITES_MAX: usize = 16;
 
@@ -30,7 +33,11 @@ pub(super) struct Flow {
     pub(super) is_queued: bool,
     /// Whether the flow waits for room on its carrier.
     pub(super) awaits_room: bool,
+    /// Bytes of the host that wait on disk.
+    spooled: Queue,
     /// Whether our host has ended its direction.
+    is_ended: bool,
+    /// Whether the far gateway has been told so, after the last byte.
     is_read: bool,
     /// Whether our host knows that the far one has ended its direction.
     is_written: bool,
@@ -81,13 +88,21 @@ impl Flow {
             has_failed: false,
             is_queued: false,
             awaits_room: false,
+            spooled: Queue::default(),
+            is_ended: false,
             is_read: false,
             is_written: false,
         }
     }
 
     /// Moves what can be moved at present, at most one frame from the host.
-    pub(super) fn serve(&mut self, mux: &mut Mux, pool: &mut Pool, moved: &mut Moved) -> Served {
+    pub(super) fn serve(
+        &mut self,
+        mux: &mut Mux,
+        pool: &mut Pool,
+        spool: Option<&mut Spool>,
+        moved: &mut Moved,
+    ) -> Served {
         if self.is_connecting {
             match self.finish_connecting() {
                 Ok(true) => mux.accept(self.stream, pool),
@@ -100,7 +115,7 @@ impl Flow {
         }
         self.has_failed = false;
         let Ok(may_write_more) = self.write(mux, pool, moved) else { return Served::Reset };
-        let Ok(read) = self.read(mux, moved) else { return Served::Reset };
+        let Ok(read) = self.read(mux, spool, moved) else { return Served::Reset };
         match read {
             _ if self.is_read && self.is_written => Served::Done,
             _ if may_write_more => Served::Again,
@@ -148,31 +163,75 @@ impl Flow {
         Ok(self.is_writable && !mux.inbound(self.stream).0.is_empty())
     }
 
-    /// Takes a frame of bytes from the host, if the far gateway takes them.
-    fn read(&mut self, mux: &mut Mux, moved: &mut Moved) -> io::Result<Served> {
-        if !self.is_readable || self.is_read || mux.room(self.stream) == 0 {
+    /// Takes bytes from the host: a frame if the far gateway takes them at present, otherwise to the disk, if
+    /// there is room. What waits on disk goes first.
+    fn read(&mut self, mux: &mut Mux, spool: Option<&mut Spool>, moved: &mut Moved) -> io::Result<Served> {
+        if self.is_read {
             return Ok(Served::Waits);
         }
-        if !mux.has_room() {
-            return Ok(Served::NeedsRoom);
+        let has_credit = mux.room(self.stream) > 0;
+        let is_open = has_credit && mux.has_room();
+        let waits = if has_credit && !is_open { Served::NeedsRoom } else { Served::Waits };
+        let is_spooled = !self.spooled.is_empty();
+        let sent = if is_open { self.forward(mux, moved)? } else { false };
+        if self.is_ended {
+            return Ok(self.finish(mux, sent, waits));
+        }
+        if is_open && !is_spooled {
+            return Ok(if sent { Served::Again } else { Served::Waits });
+        }
+        let taken = match spool {
+            Some(spool) if self.is_readable => spool.take(&mut self.spooled, &self.socket, clock_us())?,
+            _ => Taken::Full,
+        };
+        match taken {
+            Taken::Bytes => return Ok(Served::Again),
+            Taken::End => self.is_ended = true,
+            Taken::Nothing => self.is_readable = false,
+            Taken::Full => {}
+        }
+        if self.is_ended {
+            return Ok(self.finish(mux, sent, waits));
+        }
+        Ok(if sent { Served::Again } else { waits })
+    }
+
+    /// Sends a frame of what waits on disk, or of what the host has. Returns whether it has sent something.
+    fn forward(&mut self, mux: &mut Mux, moved: &mut Moved) -> io::Result<bool> {
+        if !self.spooled.is_empty() {
+            let bytes = mux.send_data(self.stream, |room| self.spooled.read(room))?;
+            moved.from_hosts += bytes as u64;
+            return Ok(true);
+        }
+        if self.is_ended || !self.is_readable {
+            return Ok(false);
         }
         match mux.send_data(self.stream, |room| (&self.socket).read(room)) {
             Ok(0) => {
-                self.is_read = true;
-                mux.finish(self.stream);
-                Ok(Served::Waits)
+                self.is_ended = true;
+                Ok(false)
             }
             Ok(bytes) => {
                 moved.from_hosts += bytes as u64;
-                Ok(Served::Again)
+                Ok(true)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.is_readable = false;
-                Ok(Served::Waits)
+                Ok(false)
             }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Served::Again),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    /// Tells the far gateway that the host has ended its direction, if it has all its bytes.
+    fn finish(&mut self, mux: &mut Mux, sent: bool, waits: Served) -> Served {
+        if !self.spooled.is_empty() {
+            return if sent { Served::Again } else { waits };
+        }
+        self.is_read = true;
+        mux.finish(self.stream);
+        Served::Waits
     }
 }
 

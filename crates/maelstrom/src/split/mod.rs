@@ -11,6 +11,7 @@
 //! | `pressure.rs` | whether first packets come too fast |
 //! | `carrier.rs` | the socket of a carrier |
 //! | `flow.rs` | a connection with a host |
+//! | `spool.rs` | bytes of hosts that wait on disk |
 //! | `late.rs` | connections whose clients wait until their servers have been reached |
 //! | `look.rs` | what the kernel knows about its sockets |
 //! | `drain.rs` | its end as the gateway stops |
@@ -31,6 +32,7 @@ mod pressure;
 mod report;
 mod site;
 mod slots;
+pub(crate) mod spool;
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};

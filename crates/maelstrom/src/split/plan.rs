@@ -1,6 +1,7 @@
 //! The part of the configuration that split mode needs.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -24,6 +25,8 @@ pub(super) struct Plan {
     pub(super) connect: Duration,
     /// Time for connections to end as the gateway stops.
     pub(super) drain: Duration,
+    /// Directory for bytes that the link does not take yet, and how many.
+    pub(super) spool: Option<(PathBuf, u64)>,
     /// Whether clients are answered when their servers have been reached.
     is_late: bool,
     wan: String,
@@ -78,6 +81,7 @@ impl Plan {
             congestion: config.split.congestion.clone(),
             connect: config.split.connect,
             drain: config.split.drain,
+            spool: config.split.spool_dir.clone().map(|directory| (directory, config.split.spool)),
             is_late: config.split.accept == Some(AcceptChoice::Late),
             wan: config.gateway.wan.clone(),
             tun: config.gateway.tun.clone(),
@@ -175,6 +179,7 @@ mod tests {
             buffer: 64 << 20,
             congestion: "bbr".to_owned(),
             connect: Duration::from_secs(10),
+            spool: None,
             drain: Duration::from_secs(5),
             is_late: false,
             wan: "wan0".to_owned(),

@@ -6,6 +6,7 @@ use maelstrom_core::split::Role;
 
 use super::driver::{Driver, is_sound};
 use super::flow::Moved;
+use super::spool::Spool;
 use crate::passive::clock_us;
 use crate::status::{FarSiteStatus, SplitStatus};
 
@@ -70,6 +71,14 @@ impl Counts {
 }
 
 impl Driver {
+    fn counters(&self) -> BTreeMap<String, u64> {
+        let mut counters = self.counts.by_name();
+        let of_spool = |count: fn(&Spool) -> u64| self.spool.as_ref().map_or(0, count);
+        counters.insert("bytes_spooled".to_owned(), of_spool(|spool| spool.written));
+        counters.insert("spool_failures".to_owned(), of_spool(|spool| spool.failures));
+        counters
+    }
+
     /// The state for operators.
     pub(super) fn status(&self) -> SplitStatus {
         let now_us = clock_us();
@@ -108,9 +117,11 @@ impl Driver {
             buffer_bytes: self.plan.buffer,
             promised_bytes: self.pool.promised(),
             waiting_bytes: waiting,
+            spool_bytes: self.spool.as_ref().map(Spool::bytes_max),
+            spooled_bytes: self.spool.as_ref().map_or(0, Spool::used),
             bytes_from_hosts: sum(|moved| moved.from_hosts),
             bytes_to_hosts: sum(|moved| moved.to_hosts),
-            counters: self.counts.by_name(),
+            counters: self.counters(),
             sites: sites.collect(),
         }
     }

@@ -29,6 +29,12 @@ pub struct SplitStatus {
     pub promised_bytes: u64,
     /// Bytes that wait for hosts of this site.
     pub waiting_bytes: u64,
+    /// Bytes of hosts of this site that may wait on disk; null if none may.
+    #[serde(default)]
+    pub spool_bytes: Option<u64>,
+    /// Bytes of hosts of this site on disk, where they wait for the link.
+    #[serde(default)]
+    pub spooled_bytes: u64,
     /// Bytes that came from hosts of this site.
     pub bytes_from_hosts: u64,
     /// Bytes that hosts of this site took.

@@ -4,6 +4,7 @@ mod attack;
 mod drain;
 mod flood;
 mod late;
+mod spool;
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -2,15 +2,18 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::path::Path;
 
 use diagnostics::settings::{Draft as _, Setting};
 use diagnostics::{Diagnostic, Findings};
 use netio::{divert, transparent};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::statvfs::statvfs;
 
 use super::super::draft::Draft;
 use super::super::types::AcceptChoice;
 use super::facts::Facts;
+use crate::split::spool::{SEGMENTS, open_unnamed};
 
 /// Bytes of `buffer` for each connection.
 const BYTES_EACH: u64 = 32 << 10;
@@ -29,6 +32,8 @@ pub(super) struct SplitFacts {
     pub(super) files_max: Option<u64>,
     /// Whether another socket holds the port of carriers.
     pub(super) port_in_use: bool,
+    /// Bytes that are free where bytes of connections shall wait, or why none can.
+    pub(super) spool: Option<Result<u64, String>>,
 }
 
 impl SplitFacts {
@@ -49,13 +54,22 @@ impl SplitFacts {
             files_max: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(_, hard)| hard),
             port_in_use: TcpListener::bind(listen)
                 .is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse),
+            spool: split.spool_dir.as_ref().and_then(|setting| setting.value.as_deref()).map(free_bytes),
         })
     }
+}
+
+/// Returns the bytes that are free in a directory which takes files without a name.
+fn free_bytes(directory: &Path) -> Result<u64, String> {
+    open_unnamed(directory).map_err(|error| error.to_string())?;
+    let disk = statvfs(directory).map_err(|error| error.to_string())?;
+    Ok(disk.blocks_available() * disk.fragment_size())
 }
 
 pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(split) = &facts.split else { return };
     diversion(draft, split, findings);
+    spool(draft, split, findings);
     door(draft, facts, split, findings);
     files(draft, split, findings);
     let (Some(reason), Some(name)) = (&split.congestion, &draft.split.congestion) else { return };
@@ -79,6 +93,28 @@ fn diversion(draft: &Draft, split: &SplitFacts, findings: &mut Findings) {
             .note("the gateway runs, and connections go unsplit")
             .help("modprobe -a nft_tproxy nft_socket nft_queue nft_reject_inet"),
     );
+}
+
+/// The room on disk for bytes that wait for the link.
+fn spool(draft: &Draft, split: &SplitFacts, findings: &mut Findings) {
+    let (Some(state), Some(limit)) = (&split.spool, &draft.split.spool) else { return };
+    let finding = match state {
+        Ok(free) if *free >= limit.value => return,
+        Ok(free) => Diagnostic::warning(
+            "spool-room",
+            format!("{} MiB are free in `spool_dir`", free >> 20),
+        )
+        .at(draft.split.span_of("spool").or(draft.split.span_of("spool_dir")))
+        .expected(format!("{} MiB, as `spool` states", limit.value >> 20))
+        .note("while the disk is full, hosts wait for the link")
+        .help("free space on this disk, or lower `spool`"),
+        Err(reason) => Diagnostic::warning("spool-directory", format!("`spool_dir` cannot be used: {reason}"))
+            .at(draft.split.span_of("spool_dir"))
+            .expected("a directory that this user may write, on a file system that has files without names, as ext4, XFS, Btrfs or tmpfs")
+            .note("the gateway runs, and hosts wait for the link")
+            .help("make the directory, for example with StateDirectory= in a systemd unit, or give it to the gateway's user"),
+    };
+    findings.add(finding);
 }
 
 /// The port where far gateways dial carriers.
@@ -114,7 +150,10 @@ fn door(draft: &Draft, facts: &Facts, split: &SplitFacts, findings: &mut Finding
 fn files(draft: &Draft, split: &SplitFacts, findings: &mut Findings) {
     let (Some(buffer), Some(files_max)) = (&draft.split.buffer, split.files_max) else { return };
     let connections = buffer.value / BYTES_EACH;
-    let wanted = connections + FILES_BESIDE;
+    // Of each connection bytes may wait in a file that is not full yet.
+    let is_spooling = draft.split.spool_dir.as_ref().is_some_and(|directory| directory.value.is_some());
+    let spooling = if is_spooling { connections + SEGMENTS } else { 0 };
+    let wanted = connections + spooling + FILES_BESIDE;
     if files_max >= wanted {
         return;
     }

@@ -39,6 +39,14 @@ fn a_file_with_split_mode_is_read_and_one_without_has_none() {
         let text = with_split().replace("accept", &format!("drain = \"{time}\"\naccept"));
         configuration(&text).split.drain.as_millis()
     };
+    let spooled = |limit: &str| {
+        let keys = format!("spool_dir = \"/var/lib/undrop\"\nspool = \"{limit}\"\naccept");
+        let split = configuration(&with_split().replace("accept", &keys)).split;
+        (split.spool_dir, split.spool)
+    };
+    let directory = || Some("/var/lib/undrop".into());
+    assert_eq!((split.spool_dir.clone(), split.spool), (None, 1 << 30));
+    assert_eq!([spooled("64MiB"), spooled("16TiB")], [(directory(), 64 << 20), (directory(), 16 << 40)]);
     assert_eq!([drained("0s"), drained("250 ms"), drained("5min")], [0, 250, 300_000]);
     assert_eq!([sized("8MiB"), sized("8192 KiB"), sized("16GiB")], [8 << 20, 8 << 20, 16 << 30]);
 }
@@ -87,6 +95,10 @@ fn bad_values_are_found() {
     for (value, code) in [("999ms", "out-of-range"), ("121s", "out-of-range"), ("10", "bad-value")] {
         assert_eq!(codes("accept", &format!("connect = \"{value}\"\naccept")), [code], "{value}");
     }
+    for (value, code) in [("63MiB", "out-of-range"), ("17TiB", "out-of-range"), ("1PiB", "bad-value")] {
+        assert_eq!(codes("accept", &format!("spool = \"{value}\"\naccept")), [code], "{value}");
+    }
+    assert_eq!(codes("accept", "spool_dir = \"\"\naccept"), ["bad-value"]);
     for value in ["", "no spaces", "a-name-that-is-too-long"] {
         assert_eq!(codes("accept", &format!("congestion = \"{value}\"\naccept")), ["bad-value"], "{value}");
     }

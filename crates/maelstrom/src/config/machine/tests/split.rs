@@ -47,3 +47,21 @@ fn each_connection_needs_an_open_file() {
     assert_eq!(with(Some(2_048 + 1_199)), [(Severity::Warning, "few-open-files")]);
     assert_eq!(with(None), []);
 }
+
+/// The finding about a machine where bytes of connections wait on disk.
+fn found_with_spool(state: Result<u64, String>) -> Vec<(Severity, &'static str)> {
+    let text = file().replace("buffer =", "spool_dir = \"/var/lib/undrop\"\nspool = \"2GiB\"\nbuffer =");
+    let found = found(&text, |facts| {
+        let split = SplitFacts { files_max: Some(1 << 20), spool: Some(state), ..SplitFacts::default() };
+        facts.split = Some(split);
+    });
+    found.iter().map(|one| (one.severity, one.code)).collect()
+}
+
+#[test]
+fn a_disk_without_room_is_told() {
+    assert_eq!(found_with_spool(Ok(2 << 30)), []);
+    assert_eq!(found_with_spool(Ok((2 << 30) - 1)), [(Severity::Warning, "spool-room")]);
+    let absent = Err("No such file or directory (os error 2)".to_owned());
+    assert_eq!(found_with_spool(absent), [(Severity::Warning, "spool-directory")]);
+}
