@@ -65,6 +65,15 @@ pub struct Queue {
     read: VecDeque<FirstPacket>,
 }
 
+/// Whether this process can take queues. Takes one for a moment.
+///
+/// # Errors
+/// The kernel's error: `EPERM` without `CAP_NET_ADMIN`, and others if it lacks queues.
+pub fn probe() -> io::Result<()> {
+    // A high number, which no gateway of this machine is likely to have.
+    Queue::open(u16::MAX).map(drop)
+}
+
 impl Queue {
     /// Takes the queue of this number. Does not block.
     ///

@@ -47,11 +47,12 @@ diagnostics::settings! {
             example: "ports = [80, 443]",
         }
         /// Time at which a client is answered. With `late` that is when its server has answered, a round trip
-        /// later. With `early` it is at once, and a client learns by a reset that its server refuses. With
-        /// both, what the gateway has acknowledged is lost if it dies.
-        accept: Option<AcceptChoice> {
-            form: Optional(Choice(&[("early", AcceptChoice::Early), ("late", AcceptChoice::Late)])),
-            default: Fallback::Absent("none: must be stated with `ports`"),
+        /// later; the kernel needs queues of first packets (NFQUEUE) for it. With `early` it is at once, and a
+        /// client learns by a reset that its server refuses. With both, what the gateway has acknowledged is
+        /// lost if it dies.
+        accept: AcceptChoice {
+            form: Choice(&[("early", AcceptChoice::Early), ("late", AcceptChoice::Late)]),
+            default: Fallback::Toml("\"late\""),
             example: "accept = \"early\"",
         }
         /// Memory for bytes that wait for hosts of this site, for all connections together. It has room for
@@ -168,7 +169,6 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
         return;
     };
     listen_is_protected(draft, *listen, findings);
-    accept_is_stated(draft, findings);
     let mut carriers = 0;
     for (index, peer) in draft.peers.iter().enumerate() {
         if let Some(Setting { value: Some(carrier), span }) = &peer.carrier {
@@ -202,21 +202,6 @@ fn listen_is_protected(draft: &Draft, listen: SocketAddr, findings: &mut Finding
         Some(_) => return,
     };
     findings.add(finding.at(draft.split.span_of("listen")));
-}
-
-fn accept_is_stated(draft: &Draft, findings: &mut Findings) {
-    let split = &draft.split;
-    let has_ports = split.ports.as_ref().is_some_and(|ports| ports.value.is_some());
-    let is_unstated = split.accept.as_ref().is_some_and(|accept| accept.value.is_none());
-    if has_ports && is_unstated {
-        findings.add(
-            Diagnostic::error("accept-not-stated", "`ports` without `accept`")
-                .at(split.span_of("ports"))
-                .expected("`accept = \"late\"` or `accept = \"early\"`")
-                .note("what the gateway has acknowledged is lost if it dies; with `early` it also answers clients before their servers have")
-                .help("add `accept = \"late\"`, or `accept = \"early\"`, if the programs at these ports can live with that"),
-        );
-    }
 }
 
 fn carrier_fault(

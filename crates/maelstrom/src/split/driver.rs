@@ -105,7 +105,7 @@ impl Driver {
             .collect::<io::Result<_>>()
             .map_err(step("listen for connections of other machines".to_owned()))?;
         let late = plan.queue().map(|number| Late::open(number, plan.mark())).transpose();
-        let late = late.map_err(step("take a queue of first packets".to_owned()))?;
+        let late = late.map_err(step("take a queue of first packets".to_owned())).map_err(without_late)?;
         if let Some(late) = &late {
             epoll.add(&late.queue, EpollEvent::new(EpollFlags::EPOLLIN, QUEUE))?;
         }
@@ -115,7 +115,10 @@ impl Driver {
         } else {
             let ports: Vec<[u16; 2]> = sites.iter().map(|site| site.ports).collect();
             let installed = Divert::install(&plan.table(), &plan.diversion(&ports));
-            Some(installed.map_err(step(format!("install the table {} of nftables", plan.table())))?)
+            let what = format!("install the table {} of nftables", plan.table());
+            let installed = installed.map_err(step(what));
+            let is_late = plan.queue().is_some();
+            Some(installed.map_err(|error| if is_late { without_late(error) } else { error })?)
         };
         Ok(Self {
             keys: keys_of(&plan),
@@ -348,6 +351,12 @@ fn open_spool(directory: &Path, bytes_max: u64) -> Option<Spool> {
         );
     }
     spool.ok()
+}
+
+/// An error of a machine that may be unable to answer clients late, with the remedy.
+fn without_late(error: io::Error) -> io::Error {
+    let remedy = "load nfnetlink_queue and nft_queue, or set `accept = \"early\"` in `[split]`";
+    io::Error::new(error.kind(), format!("{error}; {remedy}"))
 }
 
 /// The congestion control of carriers: the wanted one, or `cubic`, which each kernel has.

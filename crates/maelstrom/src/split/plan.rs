@@ -82,7 +82,7 @@ impl Plan {
             connect: config.split.connect,
             drain: config.split.drain,
             spool: config.split.spool_dir.clone().map(|directory| (directory, config.split.spool)),
-            is_late: config.split.accept == Some(AcceptChoice::Late),
+            is_late: config.split.accept == AcceptChoice::Late,
             wan: config.gateway.wan.clone(),
             tun: config.gateway.tun.clone(),
             local: config.gateway.local_networks(),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use diagnostics::settings::{Draft as _, Setting};
 use diagnostics::{Diagnostic, Findings};
-use netio::{divert, transparent};
+use netio::{divert, queue, transparent};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
@@ -26,6 +26,9 @@ const FILES_BESIDE: u64 = 1_200;
 pub(super) struct SplitFacts {
     /// Why the kernel cannot hand connections over; `None` if it can, or if that is unknown.
     pub(super) diversion: Option<String>,
+    /// Why first packets cannot wait until their servers have answered; `None` if they can, if they need not,
+    /// or if connections cannot be handed over at all.
+    pub(super) queue: Option<String>,
     /// Why carriers cannot have the congestion control.
     pub(super) congestion: Option<String>,
     /// Maximum number of open files; `None` if it cannot be read.
@@ -42,14 +45,17 @@ impl SplitFacts {
         let split = &draft.split;
         let listen = split.listen.as_ref()?.value?;
         let takes = split.ports.as_ref().is_some_and(|ports| ports.value.is_some());
-        let is_late = split.accept.as_ref().is_some_and(|accept| accept.value == Some(AcceptChoice::Late));
-        let queue = is_late.then_some(0);
+        let is_late = split.accept.as_ref().is_some_and(|accept| accept.value == AcceptChoice::Late);
         // A missing capability is told elsewhere.
         let told =
             |error: io::Error| (error.kind() != io::ErrorKind::PermissionDenied).then(|| error.to_string());
         let congestion = split.congestion.as_ref().map(|name| transparent::check_congestion(&name.value));
+        let diversion = takes.then(|| divert::probe(None)).and_then(Result::err);
+        let waits = takes && is_late && diversion.is_none();
+        let queue = waits.then(|| divert::probe(Some(0)).and_then(|()| queue::probe()));
         Some(Self {
-            diversion: takes.then(|| divert::probe(queue)).and_then(Result::err).and_then(told),
+            diversion: diversion.and_then(told),
+            queue: queue.and_then(Result::err).and_then(told),
             congestion: congestion.and_then(Result::err).map(|error| error.to_string()),
             files_max: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(_, hard)| hard),
             port_in_use: TcpListener::bind(listen)
@@ -70,6 +76,7 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(split) = &facts.split else { return };
     diversion(draft, split, findings);
     spool(draft, split, findings);
+    queue(draft, split, findings);
     door(draft, facts, split, findings);
     files(draft, split, findings);
     let (Some(reason), Some(name)) = (&split.congestion, &draft.split.congestion) else { return };
@@ -89,9 +96,27 @@ fn diversion(draft: &Draft, split: &SplitFacts, findings: &mut Findings) {
     findings.add(
         Diagnostic::warning("no-tproxy", format!("the kernel cannot hand connections over: {reason}"))
             .at(draft.split.span_of("ports"))
-            .expected("nf_tables with TPROXY and socket matches, for `accept = \"late\"` also with queues")
+            .expected("nf_tables with TPROXY and socket matches")
             .note("the gateway runs, and connections go unsplit")
-            .help("modprobe -a nft_tproxy nft_socket nft_queue nft_reject_inet"),
+            .help("modprobe -a nft_tproxy nft_socket"),
+    );
+}
+
+/// With `accept = "late"` first packets wait in a queue of the kernel (docs/adr/0030).
+fn queue(draft: &Draft, split: &SplitFacts, findings: &mut Findings) {
+    let Some(reason) = &split.queue else { return };
+    let message = format!("the kernel cannot hold first packets until servers have answered: {reason}");
+    findings.add(
+        Diagnostic::warning("no-late-accept", message)
+            .at(draft.split.span_of("accept").or(draft.split.span_of("ports")))
+            .expected(
+                "NFQUEUE, and nf_tables that rejects before routing (Linux 5.9), for `accept = \"late\"`",
+            )
+            .note("the gateway runs, and connections go unsplit")
+            .help(
+                "modprobe -a nfnetlink_queue nft_queue nft_reject_inet; where the kernel lacks them, answer \
+                 clients at once with `accept = \"early\"` in `[split]`",
+            ),
     );
 }
 

@@ -24,7 +24,7 @@ fn a_file_with_split_mode_is_read_and_one_without_has_none() {
     let config = configuration(&with_split());
     assert_eq!(config.split.listen, Some("10.81.1.1:4701".parse().unwrap()));
     assert_eq!(config.split.ports, Some(vec![80, 443]));
-    assert_eq!(config.split.accept, Some(AcceptChoice::Early));
+    assert_eq!(config.split.accept, AcceptChoice::Early);
     assert_eq!((config.split.buffer, config.split.congestion.as_str()), (64 << 20, "bbr"));
     let split = &config.split;
     assert_eq!([split.connect, split.drain], [10, 5].map(Duration::from_secs));
@@ -67,14 +67,12 @@ fn carriers_must_be_packets_between_the_sites() {
 }
 
 #[test]
-fn a_promise_must_be_stated() {
-    assert_eq!(codes("accept = \"early\"", ""), ["accept-not-stated"]);
+fn a_client_is_answered_late_unless_the_file_says_otherwise() {
+    let accept = |line: &str| configuration(&with_split().replace("accept = \"early\"\n", line)).split.accept;
+    assert_eq!(accept(""), AcceptChoice::Late);
+    assert_eq!(accept("accept = \"late\"\n"), AcceptChoice::Late);
+    assert_eq!(accept("accept = \"early\"\n"), AcceptChoice::Early);
     assert_eq!(codes("accept = \"early\"", "accept = \"soon\""), ["bad-value"]);
-    let none: [&str; 0] = [];
-    assert_eq!(codes("accept = \"early\"", "accept = \"late\""), none);
-    // Without ports nobody is answered.
-    let none: [&str; 0] = [];
-    assert_eq!(codes("ports = [80, 443]\naccept = \"early\"", ""), none);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::*;
 
 impl Lab {
     fn start_late(test: &str) -> Option<Self> {
-        Self::start_with(test, "uniform:0", |text| text.replace("\"early\"", "\"late\""))
+        Self::start_with(test, "uniform:0", |text| text.replace("accept = \"early\"\n", ""))
     }
 
     fn try_connect(&self, port: u16) -> io::Result<TcpStream> {

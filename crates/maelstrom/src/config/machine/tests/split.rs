@@ -29,6 +29,7 @@ fn a_machine_that_cannot_split_is_warned_of() {
         assert_eq!(found_with(change), [(Severity::Warning, code)]);
     };
     lacks(|_, split| split.diversion = Some("No such file".to_owned()), "no-tproxy");
+    lacks(|_, split| split.queue = Some("No such file".to_owned()), "no-late-accept");
     lacks(|_, split| split.congestion = Some("No such file".to_owned()), "split-congestion");
     lacks(|facts, _| named(facts, "lan0").addresses.clear(), "split-listen-not-local");
     lacks(|_, split| split.port_in_use = true, "split-port-in-use");
@@ -38,6 +39,16 @@ fn a_machine_that_cannot_split_is_warned_of() {
         facts.control = Some(ControlPlace::Answered);
     });
     assert_eq!(running, [(Severity::Warning, "already-running")]);
+}
+
+#[test]
+fn a_machine_that_cannot_answer_late_is_told_how_to_answer_early() {
+    let found = found(&file(), |facts| {
+        let queue = Some("No such file or directory".to_owned());
+        facts.split = Some(SplitFacts { queue, files_max: Some(1 << 20), ..SplitFacts::default() });
+    });
+    let finding = found.iter().find(|one| one.code == "no-late-accept").unwrap();
+    assert!(finding.help.iter().any(|help| help.contains("`accept = \"early\"`")), "{finding:#?}");
 }
 
 #[test]
