@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::draft::{Draft, PeerDraft};
+use super::keys::networks;
 use super::types::AcceptChoice;
 use super::values;
 use diagnostics::settings::{Choice, Draft as _, Fallback, Fault, Integers, Optional, Setting, Text};
@@ -45,6 +46,12 @@ diagnostics::settings! {
             form: Optional(Integers { min: 1, max: 65535, count: 64 }),
             default: Fallback::Absent("none"),
             example: "ports = [80, 443]",
+        }
+        /// Far networks to which connections are split. Each lies inside a network of a peer.
+        networks: Option<Vec<Setting<IpNet>>> {
+            form: Optional(networks()),
+            default: Fallback::Absent("those of the peers with a `carrier`"),
+            example: "networks = [\"10.81.2.0/25\"]",
         }
         /// Time at which a client is answered. With `late` that is when its server has answered, a round trip
         /// later; the kernel needs queues of first packets (NFQUEUE) for it. With `early` it is at once, and a
@@ -169,6 +176,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
         return;
     };
     listen_is_protected(draft, *listen, findings);
+    networks_are_far(draft, findings);
     let mut carriers = 0;
     for (index, peer) in draft.peers.iter().enumerate() {
         if let Some(Setting { value: Some(carrier), span }) = &peer.carrier {
@@ -202,6 +210,24 @@ fn listen_is_protected(draft: &Draft, listen: SocketAddr, findings: &mut Finding
         Some(_) => return,
     };
     findings.add(finding.at(draft.split.span_of("listen")));
+}
+
+/// A network of no peer would leave connections unsplit in silence.
+fn networks_are_far(draft: &Draft, findings: &mut Findings) {
+    let Some(Setting { value: Some(networks), .. }) = &draft.split.networks else { return };
+    let is_far = |network: &IpNet| {
+        let mut far = draft.peers.iter().flat_map(|peer| &peer.networks);
+        far.any(|peer| peer.value.contains(network))
+    };
+    for network in networks.iter().filter(|network| !is_far(&network.value)) {
+        let message = format!("{} of `[split]` lies inside no network of a peer", network.value);
+        findings.add(
+            Diagnostic::error("split-network-of-no-peer", message)
+                .at(network.span.clone())
+                .expected("a network of a peer, or a part of one")
+                .help("correct it, or add it to `networks` of the peer"),
+        );
+    }
 }
 
 fn carrier_fault(

@@ -19,6 +19,8 @@ const MARK: u32 = 0x7564_0000;
 pub(super) struct Plan {
     pub(super) listen: SocketAddr,
     pub(super) ports: Vec<u16>,
+    /// Far networks to which connections are split; `None` for all of the sites.
+    only: Option<Vec<IpNet>>,
     pub(super) buffer: u64,
     pub(super) congestion: String,
     /// Time for a server to answer.
@@ -56,6 +58,12 @@ impl FarSite {
         self.networks.iter().any(|network| network.contains(&address))
     }
 
+    /// Its networks to which connections are split, or the parts of them: all, or those that are stated.
+    fn taken<'a>(&'a self, only: Option<&'a [IpNet]>) -> impl Iterator<Item = IpNet> + 'a {
+        let stated = only.unwrap_or(&self.networks).iter().copied();
+        stated.filter(|part| self.networks.iter().any(|network| network.contains(part)))
+    }
+
     /// Whether it has hosts of this version of IP.
     pub(super) fn has_version(&self, v6: bool) -> bool {
         self.networks.iter().any(|network| network.addr().is_ipv6() == v6)
@@ -77,6 +85,11 @@ impl Plan {
         Some(Self {
             listen,
             ports: config.split.ports.clone().unwrap_or_default(),
+            only: config
+                .split
+                .networks
+                .as_ref()
+                .map(|only| only.iter().map(|network| network.value).collect()),
             buffer: config.split.buffer,
             congestion: config.split.congestion.clone(),
             connect: config.split.connect,
@@ -125,7 +138,7 @@ impl Plan {
     /// The connections to be taken. `ports` are those of the listeners of each site for IPv4 and IPv6.
     pub(super) fn diversion(&self, ports: &[[u16; 2]]) -> Diversion {
         let takes = self.sites.iter().zip(ports).flat_map(|(site, ports)| {
-            site.networks.iter().map(|&to| Take {
+            site.taken(self.only.as_deref()).map(|to| Take {
                 to,
                 ports: self.ports.clone(),
                 listener: ports[usize::from(to.addr().is_ipv6())],
@@ -176,6 +189,7 @@ mod tests {
         Plan {
             listen: SocketAddr::from(([10, 81, 1, 1], 4701)),
             ports: vec![80],
+            only: None,
             buffer: 64 << 20,
             congestion: "bbr".to_owned(),
             connect: Duration::from_secs(10),
@@ -233,6 +247,12 @@ mod tests {
             diversion.takes.iter().map(|take| (take.to.to_string(), take.listener)).collect();
         let expected = [("10.81.2.0/24", 40_001), ("fd81:0:0:2::/64", 40_002), ("10.81.3.0/24", 40_003)];
         assert_eq!(listeners, expected.map(|(to, listener)| (to.to_owned(), listener)));
+        let parts = ["10.81.2.128/25", "10.81.3.0/24", "10.81.9.0/24"].map(|part| part.parse().unwrap());
+        let some = Plan { only: Some(parts.to_vec()), ..plan() }.diversion(&[[40_001, 40_002], [40_003, 0]]);
+        let some: Vec<(String, u16)> =
+            some.takes.iter().map(|take| (take.to.to_string(), take.listener)).collect();
+        let expected = [("10.81.2.128/25", 40_001), ("10.81.3.0/24", 40_003)];
+        assert_eq!(some, expected.map(|(to, listener)| (to.to_owned(), listener)));
         assert_eq!(diversion.exempt, ["10.81.2.1", "10.81.3.1"].map(|host| host.parse::<IpAddr>().unwrap()));
         assert_eq!((diversion.mark >> 16, diversion.queue), (MARK >> 16, None));
         let late = Plan { is_late: true, ..plan() };

@@ -76,6 +76,26 @@ fn a_client_is_answered_late_unless_the_file_says_otherwise() {
 }
 
 #[test]
+fn connections_may_be_split_to_some_networks_of_the_peers_only() {
+    let networks = |list: &str| format!("networks = {list}\naccept");
+    let text = with_split().replacen("accept", &networks("[\"10.81.2.128/25\", \"10.81.2.0/26\"]"), 1);
+    let stated = configuration(&text).split.networks.unwrap();
+    assert_eq!(
+        stated.iter().map(|one| one.value.to_string()).collect::<Vec<_>>(),
+        ["10.81.2.128/25", "10.81.2.0/26"]
+    );
+    assert_eq!(configuration(&with_split()).split.networks, None);
+    for (list, code) in [
+        ("[\"10.81.7.0/24\"]", "split-network-of-no-peer"),
+        ("[\"10.81.0.0/16\"]", "split-network-of-no-peer"),
+        ("[]", "out-of-range"),
+        ("[\"ten\"]", "bad-value"),
+    ] {
+        assert_eq!(codes("accept", &networks(list)), [code], "{list}");
+    }
+}
+
+#[test]
 fn bad_values_are_found() {
     assert_eq!(codes("[80, 443]", "[]"), ["out-of-range"]);
     assert_eq!(codes("[80, 443]", "[0]"), ["out-of-range"]);
