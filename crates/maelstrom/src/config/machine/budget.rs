@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use diagnostics::{Diagnostic, Findings, Span};
 use ipnet::IpNet;
-use maelstrom_core::{Schedule, auto};
+use maelstrom_core::{RepairRate, Schedule, auto};
 
 use super::super::draft::Draft;
 use super::super::memory;
@@ -44,7 +44,12 @@ pub(super) fn check(
     let span = lan.span.clone().or(wan.span.clone());
     let fit = wan.bytes.saturating_sub(extra);
     if lan.bytes > fit && limits_segments(draft, facts) && fit >= PACKET_MIN {
-        return findings.add(managed(fit, &lan, &wan).at(span));
+        let mut remark = managed(fit, &lan, &wan);
+        if schedule == Schedule::Auto {
+            // Without the limit, longer packets would raise the floor, up to the largest one.
+            remark = rates_of_auto(fit, &wan, &overhead).into_iter().fold(remark, Diagnostic::note);
+        }
+        return findings.add(remark.at(span));
     }
     if schedule == Schedule::Auto
         && let Some(remark) = floor_of_auto(&lan, &wan, overhead)
@@ -128,13 +133,35 @@ fn without_nf_tables(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     );
 }
 
+/// Number of bytes by which a repair of `auto` at a rate is longer than its packets.
+fn extra_of(rate: RepairRate, overhead: impl Fn(&Schedule) -> u32) -> u32 {
+    overhead(&Schedule::Sliding { rate, window: auto::WINDOW, density: Schedule::DENSITY })
+}
+
+/// The lowest rate of `auto` whose repairs of such packets fit; `None` if it exceeds the largest floor.
+fn lowest_rate(packet: u32, wan: &Limit, overhead: impl Fn(&Schedule) -> u32) -> Option<RepairRate> {
+    let rates = auto::LADDER.into_iter().rev().filter(|&rate| rate <= auto::FLOOR_MAX);
+    rates.take_while(|&rate| packet + extra_of(rate, &overhead) <= wan.bytes).last()
+}
+
+/// Which rates `auto` may choose where the gateway limits TCP to packets of `fit` bytes, and what longer
+/// packets of other protocols change.
+fn rates_of_auto(fit: u32, wan: &Limit, overhead: impl Fn(&Schedule) -> u32) -> Option<String> {
+    let floor = lowest_rate(fit, wan, &overhead)?;
+    let longest = wan.bytes.saturating_sub(extra_of(auto::FLOOR_MAX, &overhead));
+    Some(format!(
+        "`auto` chooses among rates of {floor} and above: {floor} is the floor, because its repairs of packets of {fit} \
+         bytes fit. Packets of other protocols of up to {longest} bytes raise it, to {} at most, for a lower rate names \
+         more packets in each repair; still longer ones do not count",
+        auto::FLOOR_MAX
+    ))
+}
+
 /// The rates that `auto` may choose, and the reason why it may not choose lower ones. `None` if no repair at
 /// a rate below the largest floor would fit.
 fn floor_of_auto(lan: &Limit, wan: &Limit, overhead: impl Fn(&Schedule) -> u32) -> Option<Diagnostic> {
-    let extra =
-        |rate| overhead(&Schedule::Sliding { rate, window: auto::WINDOW, density: Schedule::DENSITY });
-    let rates = auto::LADDER.into_iter().rev().filter(|&rate| rate <= auto::FLOOR_MAX);
-    let floor = rates.take_while(|&rate| lan.bytes + extra(rate) <= wan.bytes).last()?;
+    let extra = |rate| extra_of(rate, &overhead);
+    let floor = lowest_rate(lan.bytes, wan, &overhead)?;
     let message = format!(
         "repairs of {} bytes of packet fit into {} at a rate of {floor} and above: `auto` chooses among these",
         lan.bytes, wan.bytes

@@ -37,6 +37,24 @@ fn packets_that_the_gateway_makes_short_enough_are_no_finding() {
     assert_eq!(managed(|_, _| 1500 - 596, |_| {})[0].0, Severity::Note);
 }
 
+/// The default of `mtu` on a LAN whose packets are as long as those of the path.
+#[test]
+fn the_rates_of_auto_and_their_floor_are_told_where_the_gateway_limits_packets() {
+    let notes = |code: &str| {
+        let text = FILE.replace("mtu = \"check\"\n", "") + code;
+        let report = judged_with(&text, Schedule::repair_overhead, |facts| named(facts, "lan0").mtu = 1500);
+        report.diagnostics().iter().find(|one| one.code == "mtu-budget").unwrap().notes.clone()
+    };
+    let told = notes("");
+    let told = told.iter().find(|note| note.contains("is the floor")).expect("a note on the floor");
+    for part in ["rates of 1/40 and above", "packets of 1301 bytes", "up to 1361 bytes", "to 3/8 at most"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    // A fixed code has no floor.
+    let fixed = notes("\n[code]\nscheme = \"sliding\"\n");
+    assert!(fixed.iter().all(|note| !note.contains("floor")), "{fixed:?}");
+}
+
 #[test]
 fn routes_that_have_an_mtu_bound_the_packets() {
     let bounded = |mtu: u32| {
