@@ -1,6 +1,7 @@
 //! Gateways of one site that share its traffic, on the kernel's network: one is killed and returns, and the
 //! routes follow, as VRRP moves them.
 
+mod ecmp;
 mod load;
 mod upgrade;
 mod vrrp;

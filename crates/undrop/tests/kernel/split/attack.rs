@@ -21,7 +21,7 @@ impl Lab {
     }
 
     /// Number of open files of a gateway.
-    fn open_files(&self, side: usize) -> usize {
+    pub(super) fn open_files(&self, side: usize) -> usize {
         let process = self.pair.status(side).unwrap().gateway.pid;
         fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
     }
