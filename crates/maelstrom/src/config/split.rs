@@ -54,9 +54,9 @@ diagnostics::settings! {
             example: "networks = [\"10.81.2.0/25\"]",
         }
         /// Time at which a client is answered. With `late` that is when its server has answered, a round trip
-        /// later; the kernel needs queues of first packets (NFQUEUE) for it. With `early` it is at once, and a
-        /// client learns by a reset that its server refuses. With both, what the gateway has acknowledged is
-        /// lost if it dies.
+        /// later; the kernel needs queues of first packets (NFQUEUE) for it. With `early` it is at once, and
+        /// a client learns by a reset that its server refuses. With both, what the gateway has acknowledged
+        /// is lost if it dies.
         accept: AcceptChoice {
             form: Choice(&[("early", AcceptChoice::Early), ("late", AcceptChoice::Late)]),
             default: Fallback::Toml("\"late\""),

@@ -105,7 +105,9 @@ impl Driver {
             .collect::<io::Result<_>>()
             .map_err(step("listen for connections of other machines".to_owned()))?;
         let late = plan.queue().map(|number| Late::open(number, plan.mark())).transpose();
-        let late = late.map_err(step("take a queue of first packets".to_owned())).map_err(without_late)?;
+        let late = late
+            .map_err(step("take a queue of first packets".to_owned()))
+            .map_err(|error| without_late(&error))?;
         if let Some(late) = &late {
             epoll.add(&late.queue, EpollEvent::new(EpollFlags::EPOLLIN, QUEUE))?;
         }
@@ -118,7 +120,7 @@ impl Driver {
             let what = format!("install the table {} of nftables", plan.table());
             let installed = installed.map_err(step(what));
             let is_late = plan.queue().is_some();
-            Some(installed.map_err(|error| if is_late { without_late(error) } else { error })?)
+            Some(installed.map_err(|error| if is_late { without_late(&error) } else { error })?)
         };
         Ok(Self {
             keys: keys_of(&plan),
@@ -354,7 +356,7 @@ fn open_spool(directory: &Path, bytes_max: u64) -> Option<Spool> {
 }
 
 /// An error of a machine that may be unable to answer clients late, with the remedy.
-fn without_late(error: io::Error) -> io::Error {
+fn without_late(error: &io::Error) -> io::Error {
     let remedy = "load nfnetlink_queue and nft_queue, or set `accept = \"early\"` in `[split]`";
     io::Error::new(error.kind(), format!("{error}; {remedy}"))
 }

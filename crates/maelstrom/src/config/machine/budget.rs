@@ -47,7 +47,7 @@ pub(super) fn check(
         let mut remark = managed(fit, &lan, &wan);
         if schedule == Schedule::Auto {
             // Without the limit, longer packets would raise the floor, up to the largest one.
-            remark = rates_of_auto(fit, &wan, &overhead).into_iter().fold(remark, Diagnostic::note);
+            remark = rates_of_auto(fit, &wan, overhead).into_iter().fold(remark, Diagnostic::note);
         }
         return findings.add(remark.at(span));
     }
