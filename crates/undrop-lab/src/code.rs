@@ -1,8 +1,8 @@
 //! Command-line arguments that choose the code of a pair of gateways.
 
-use anyhow::bail;
 use maelstrom::config::{RepairRate, Schedule, Scheme, SchemeChoice};
 use stage::gateways::Setting;
+use undrop::failure::usage;
 
 /// Arguments that choose the code.
 #[derive(Clone, Debug, clap::Args)]
@@ -95,10 +95,10 @@ impl CodeArgs {
             ("--delayed", self.delayed.is_some(), layered || blocks, "layered or reed-solomon"),
         ] {
             if is_given && !fits {
-                bail!(
+                return Err(usage(format!(
                     "{flag} belongs to --scheme {owner}, saw --scheme {}; leave it out, or choose that scheme",
                     self.scheme
-                );
+                )));
             }
         }
         Ok(())

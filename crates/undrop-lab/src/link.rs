@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use daemon::signals::Signals;
 use netio::poll::{Interest, Poller};
 use netlab::emulator::DirectionCounters;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use simnet::LinkConfig;
 use simnet::units;
 
-use undrop::failure::Advice as _;
+use undrop::failure::{Advice as _, usage};
 use undrop::output;
 
 const EXAMPLES: &str = "\
@@ -119,7 +119,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         |spec: &str| Namespace::open(spec).advise("`ip netns list` shows the names; entering one needs root");
     let (a, b) = (open(&args.a)?, open(&args.b)?);
     if a.inode() == b.inode() {
-        bail!("expected two namespaces, but --a {} and --b {} are the same one", args.a, args.b);
+        return Err(usage(format!(
+            "expected two namespaces, but --a {} and --b {} are the same one",
+            args.a, args.b
+        )));
     }
     let link = Emulator::start(&a, &b, &configuration(args))?;
     eprintln!("{} is up in {} and {}", args.name, args.a, args.b);

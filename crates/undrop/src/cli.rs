@@ -11,15 +11,15 @@ use crate::{failure, fec, gateway, help, log, moved, multicast, top};
 const EXAMPLES: &str = "\
 Examples:
   undrop gateway genkey --out peer.key        make the key for a pair of gateways
-  undrop gateway check --config gateway.toml  find every mistake in the file and on this machine
-  undrop gateway run --config gateway.toml    protect the traffic to the peers
+  undrop gateway check gateway.toml           find every mistake in the file and on this machine
+  undrop gateway run gateway.toml             protect the traffic to the peers
   undrop gateway status                       show losses, recoveries and drops
   undrop top                                  watch the gateway or node of this machine
   undrop multicast doctor eth0                find what stops multicast on this machine
   undrop fec simulate --scheme sliding        try an erasure code on simulated losses
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 70 internal error (a panic, or a main loop that hangs);
-`gateway health` has exit codes of its own.
+`gateway health` has exit codes of its own; `multicast send` ends with 3 if nobody gets the messages.
 The demo, figures and benchmarks are commands of `undrop-lab`.";
 
 /// Recovers lost packets before applications notice the loss.

@@ -40,14 +40,24 @@ pub trait Advice<T> {
 
 impl<T, E: Into<anyhow::Error>> Advice<T> for Result<T, E> {
     fn advise(self, remedy: impl Into<String>) -> anyhow::Result<T> {
-        self.map_err(|error| {
-            Advised { error: error.into(), remedy: Some(remedy.into()), is_usage: false }.into()
-        })
+        self.map_err(|error| Advised { remedy: Some(remedy.into()), ..Advised::of(error.into()) }.into())
     }
 
     fn wrong_usage(self) -> anyhow::Result<T> {
-        self.map_err(|error| Advised { error: error.into(), remedy: None, is_usage: true }.into())
+        self.map_err(|error| Advised { is_usage: true, ..Advised::of(error.into()) }.into())
     }
+}
+
+impl Advised {
+    /// The error with what is known of it already.
+    fn of(error: anyhow::Error) -> Self {
+        error.downcast().unwrap_or_else(|error| Self { error, remedy: None, is_usage: false })
+    }
+}
+
+/// Returns the error of a command line that cannot be what the user means: the program exits with 2.
+pub fn usage(text: impl Into<String>) -> anyhow::Error {
+    Advised { error: anyhow::Error::msg(text.into()), remedy: None, is_usage: true }.into()
 }
 
 /// Prints an error with its causes and its remedy to stderr, and returns the exit code. A closed stdout is no
@@ -113,6 +123,17 @@ mod tests {
     fn causes_come_below_and_the_remedy_last() {
         let error = Err::<(), _>(io::Error::other("deep")).context("outer").advise("do this").unwrap_err();
         assert_eq!(render(&error), "error: outer\n  caused by: deep\n  help: do this\n");
+    }
+
+    #[test]
+    fn wrong_usage_keeps_its_remedy_in_either_order() {
+        for error in [
+            Err::<(), _>(usage("outer")).advise("do this").unwrap_err(),
+            Err::<(), _>(io::Error::other("outer")).advise("do this").wrong_usage().unwrap_err(),
+        ] {
+            assert_eq!(render(&error), "error: outer\n  help: do this\n");
+            assert!(error.downcast_ref::<Advised>().unwrap().is_usage);
+        }
     }
 
     #[test]

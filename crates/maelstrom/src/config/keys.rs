@@ -71,6 +71,8 @@ pub(super) fn networks() -> Placed<Text<IpNet>> {
 
 /// Default control socket of a gateway.
 pub const CONTROL_DEFAULT: &str = "/run/undrop/gateway.sock";
+/// Configuration of the gateway whose file is not named.
+pub const FILE_DEFAULT: &str = "/etc/undrop/gateway.toml";
 
 diagnostics::settings! {
     /// This machine's side: the section `[gateway]`.

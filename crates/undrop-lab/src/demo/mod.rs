@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use crate::code::CodeArgs;
 use crate::course::Course;
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use loss::LossModel;
 use netlab::privilege;
 use simnet::units;
@@ -37,7 +37,7 @@ use self::acts::{Act, Plan};
 use self::changes::Changes;
 use self::outcome::{Outcome, Setup, Verdict};
 use self::progress::Display;
-use undrop::failure::Advice as _;
+use undrop::failure::{Advice as _, usage};
 use undrop::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
 use undrop::output;
 
@@ -85,7 +85,10 @@ pub(crate) struct DemoArgs {
 /// Must be called while the process has one thread: without root it enters a user namespace.
 pub(crate) fn run(args: &DemoArgs, program: PathBuf) -> anyhow::Result<ExitCode> {
     if args.loss.rate() == 0.0 {
-        bail!("--loss {}: expected a model that loses packets, saw one that loses none", args.loss);
+        return Err(usage(format!(
+            "--loss {}: expected a model that loses packets, saw one that loses none",
+            args.loss
+        )));
     }
     let gateways = args.code.setting()?;
     let plot_files = [prepare_plot_file(&args.out, PLOT_FILE)?, prepare_plot_file(&args.out, CHANGES_FILE)?];

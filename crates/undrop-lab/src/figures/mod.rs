@@ -9,10 +9,11 @@ use std::process::ExitCode;
 use std::thread;
 
 use ::figures::{Figure, Kept, Made, Outcome, RunError, Runner, Scale, Store};
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use netlab::privilege;
 
 use self::bar::Bar;
+use undrop::failure::usage;
 use undrop::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use undrop::output;
 
@@ -191,7 +192,7 @@ fn made_text(made: &[Made]) -> String {
 fn chosen<'a>(all: &'a [Figure], only: &[String]) -> anyhow::Result<Vec<&'a Figure>> {
     if let Some(unknown) = only.iter().find(|id| all.iter().all(|figure| figure.id != **id)) {
         let ids: Vec<&str> = all.iter().map(|figure| figure.id).collect();
-        bail!("--only: expected one of {}, saw {unknown:?}", ids.join(", "));
+        return Err(usage(format!("--only: expected one of {}, saw {unknown:?}", ids.join(", "))));
     }
     let wanted = |figure: &&Figure| only.is_empty() || only.iter().any(|id| id == figure.id);
     Ok(all.iter().filter(wanted).collect())

@@ -5,11 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use anyhow::bail;
 use maelstrom::cached::{self, Cache, FlowCache, PeerCache};
 
 use super::status::{Socket, remedy};
-use crate::failure::Advice as _;
+use crate::failure::{Advice as _, usage};
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -69,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let names: Vec<String> = cache.peers.iter().map(PeerCache::label).collect();
         cache.peers.retain(|one| one.label() == *peer || one.address.to_string() == *peer);
         if cache.peers.is_empty() {
-            bail!("--peer: expected one of {}, saw `{peer}`", names.join(", "));
+            return Err(usage(format!("--peer: expected one of {}, saw `{peer}`", names.join(", "))));
         }
     }
     let is_wanted = |flow: &FlowCache| args.flow.iter().all(|end| flow.has_end(end.address, end.port));

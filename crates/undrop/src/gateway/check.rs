@@ -1,16 +1,16 @@
 //! `undrop gateway check`: every mistake in the configuration and on the machine, in one pass.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use maelstrom::config;
 
+use super::file::FileArgs;
 use crate::output;
 
 const EXAMPLES: &str = "\
 Examples:
-  undrop gateway check --config /etc/undrop/gateway.toml
-  undrop gateway check --config gateway.toml --json | jq '.diagnostics[].message'
+  undrop gateway check /etc/undrop/gateway.toml
+  undrop gateway check gateway.toml --json | jq '.diagnostics[].message'
 
 Exit code 1 if there is an error; warnings and notes leave it 0.";
 
@@ -21,16 +21,15 @@ Exit code 1 if there is an error; warnings and notes leave it 0.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The gateway's configuration
-    #[arg(long, short, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    file: FileArgs,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let report = config::check(&args.config);
+    let report = config::check(args.file.path());
     output::line(&if args.json { report.to_json() } else { report.to_string() })?;
     Ok(if report.errors() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -11,7 +11,7 @@ use crate::{failure, output};
 const EXAMPLES: &str = "\
 Examples:
   undrop gateway health
-  undrop gateway health --config /etc/undrop/gateway.toml
+  undrop gateway health /etc/undrop/gateway.toml
   undrop gateway health --json | jq -r '.reasons[].id'
   undrop gateway health --part east-1
 

@@ -10,7 +10,7 @@ use maelstrom::losses::{self, Losses, PeerLosses, Span};
 use maelstrom::status::BurstStatus;
 
 use super::status::{Socket, remedy};
-use crate::failure::Advice as _;
+use crate::failure::{Advice as _, usage};
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -75,7 +75,7 @@ pub(super) fn read(socket: &Socket, peer: Option<&str>) -> anyhow::Result<Losses
         let names: Vec<String> = losses.peers.iter().map(PeerLosses::label).collect();
         losses.peers.retain(|one| one.label() == peer || one.address.to_string() == peer);
         if losses.peers.is_empty() {
-            bail!("--peer: expected one of {}, saw `{peer}`", names.join(", "));
+            return Err(usage(format!("--peer: expected one of {}, saw `{peer}`", names.join(", "))));
         }
     }
     Ok(losses)
@@ -83,10 +83,10 @@ pub(super) fn read(socket: &Socket, peer: Option<&str>) -> anyhow::Result<Losses
 
 fn write_trace(file: &PathBuf, losses: &Losses) -> anyhow::Result<()> {
     let [peer] = &losses.peers[..] else {
-        bail!(
+        return Err(usage(format!(
             "--trace: expected the losses of one peer, saw {} peers; choose one with --peer",
             losses.peers.len()
-        );
+        )));
     };
     if peer.trace.is_empty() {
         bail!("--trace: expected losses, saw none from {} since the gateway's start", peer.label());

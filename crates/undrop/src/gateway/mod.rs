@@ -4,6 +4,7 @@ mod advise;
 mod cache;
 mod capture;
 mod check;
+mod file;
 mod genkey;
 pub(crate) mod health;
 mod losses;
@@ -23,8 +24,8 @@ pub(crate) use status::duration;
 const EXAMPLES: &str = "\
 Examples:
   undrop gateway genkey --out peer.key
-  undrop gateway check --config /etc/undrop/gateway.toml
-  undrop gateway run --config /etc/undrop/gateway.toml
+  undrop gateway check /etc/undrop/gateway.toml
+  undrop gateway run /etc/undrop/gateway.toml
   undrop gateway status --json
   undrop gateway health
   undrop gateway losses

@@ -1,6 +1,6 @@
 //! `undrop gateway run`: the gateway itself.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -8,13 +8,14 @@ use maelstrom::config::{GatewayConfig, Report};
 use maelstrom::upgrade::Link;
 use maelstrom::{Passive, StartError, config, findings};
 
+use super::file::FileArgs;
 use crate::failure::Advice as _;
 use crate::{log, output};
 
 const EXAMPLES: &str = "\
 Examples:
-  undrop gateway run --config /etc/undrop/gateway.toml
-  undrop gateway run --config gateway.toml --log debug
+  undrop gateway run /etc/undrop/gateway.toml
+  undrop gateway run gateway.toml --log debug
   kill -HUP PID    reload the file; if it has mistakes, the running configuration stays
   kill PID         stop; no route, device or setting is left
   undrop gateway upgrade    hand over to another version, while traffic flows";
@@ -26,9 +27,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("The configuration file:\n\n{}\n{EXAMPLES}", config::layout().describe()))]
 pub struct Args {
-    /// The gateway's configuration
-    #[arg(long, short, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    file: FileArgs,
     /// Take over from the process at the other end of stdin (`undrop gateway upgrade`)
     #[arg(long, hide = true)]
     take_over: bool,
@@ -49,7 +49,7 @@ fn begin(
     args: &Args,
     start: impl FnOnce(&Path, GatewayConfig) -> Result<Passive, StartError>,
 ) -> anyhow::Result<ExitCode> {
-    let reading = config::read(&args.config);
+    let reading = config::read(args.file.path());
     let config = match reading.config() {
         Ok(config) => config,
         Err(report) => return refuse(args, &report, "the configuration has mistakes"),
@@ -62,7 +62,7 @@ fn begin(
         return refuse(args, &report, "this machine cannot run the configuration");
     }
     findings::log(&report);
-    start(&args.config, config)?.run().context("the gateway failed")?;
+    start(args.file.path(), config)?.run().context("the gateway failed")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -73,6 +73,6 @@ fn refuse(args: &Args, report: &Report, why: &'static str) -> anyhow::Result<Exi
     } else {
         findings::log_refusal(report);
     }
-    let remedy = format!("fix it, then run `undrop gateway check --config {}`", args.config.display());
+    let remedy = format!("fix it, then run `undrop gateway check {}`", args.file.path().display());
     Err(anyhow::anyhow!(why)).advise(remedy)
 }

@@ -12,7 +12,7 @@ use crate::output;
 const EXAMPLES: &str = "\
 Examples:
   undrop gateway upgrade                                  after the installation of another version
-  undrop gateway upgrade --config /etc/undrop/gateway.toml";
+  undrop gateway upgrade /etc/undrop/gateway.toml";
 
 /// Let the running gateway hand over to the program that is installed at present, while traffic flows.
 ///

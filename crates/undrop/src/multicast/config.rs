@@ -21,6 +21,6 @@ pub(super) fn control(file: &Path) -> anyhow::Result<Option<PathBuf>> {
 fn refuse<T>(file: &Path, error: ConfigError) -> anyhow::Result<T> {
     let ConfigError::Invalid(report) = error else { return Err(error.into()) };
     output::note(report);
-    let remedy = format!("fix it, then run `undrop multicast check --config {}`", file.display());
+    let remedy = format!("fix it, then run `undrop multicast check {}`", file.display());
     Err(anyhow!("the configuration has mistakes")).advise(remedy)
 }

@@ -27,7 +27,7 @@ pub(crate) use status::CONTROL_DEFAULT;
 const EXAMPLES: &str = "\
 Examples:
   undrop multicast doctor eth0                          find what stops a node on this machine
-  undrop multicast check --config node.toml             find every mistake in a configuration
+  undrop multicast check node.toml                      find every mistake in a configuration
   undrop multicast recv prices/AAPL --interface eth0    receive; the first node needs no seed address
   undrop multicast send prices/AAPL --interface eth0 --seed 10.0.0.7:7900
   undrop multicast relay 239.1.1.1:5000 --interface eth0 --seed 10.0.0.7:7900    carry what other programs send

@@ -77,7 +77,8 @@ impl NodeArgs {
         node.address = self.address.or(node.address);
         if let Some(address) = node.address.filter(|address| self.ipv6 && address.is_ipv4()) {
             return Err(anyhow!("expected an IPv6 address with `--ipv6`, saw {address}"))
-                .advise("leave out `--ipv6`, or name an IPv6 address with `--address`");
+                .advise("leave out `--ipv6`, or name an IPv6 address with `--address`")
+                .wrong_usage();
         }
         node.port = self.port.or(node.port);
         node.group_port = self.group_port.unwrap_or(node.group_port);
@@ -102,7 +103,8 @@ impl NodeArgs {
         config.flow.follow = self.flow.unwrap_or(config.flow.follow);
         if config.node.interface.is_empty() {
             return Err(anyhow!("expected an interface, saw none"))
-                .advise("name one with `--interface eth0` (`ip link` lists them), or set `node.interface` in the configuration");
+                .advise("name one with `--interface eth0` (`ip link` lists them), or set `node.interface` in the configuration")
+                .wrong_usage();
         }
         Ok(config)
     }

@@ -8,6 +8,7 @@ use anyhow::{Context as _, anyhow, bail};
 use ricochet::{Event, JoinOptions, Message, Node, RecvTimeoutError};
 
 use super::node::{NodeArgs, seconds};
+use crate::failure::usage;
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use crate::output;
 
@@ -53,7 +54,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.text.is_none() && args.command.is_empty() {
-        bail!("expected a program after `--`, or `--text`, saw neither");
+        return Err(usage("expected a program after `--`, or `--text`, saw neither"));
     }
     let interrupt = Interrupt::listen()?;
     let node = args.node.start()?;

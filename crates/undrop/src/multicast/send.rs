@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use ricochet::{Node, SendError, SendOptions, Sender};
@@ -14,7 +14,7 @@ use ricochet::{Node, SendError, SendOptions, Sender};
 use super::isolation::isolation;
 use super::node::{NodeArgs, seconds};
 use super::settings;
-use crate::failure::Advice as _;
+use crate::failure::{Advice as _, usage};
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use crate::output;
 
@@ -23,6 +23,9 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 
 /// Maximum number of refused lines that are reported one by one.
 const REPORTED_MAX: u64 = 5;
+
+/// Exit code if no other member of the group gets the messages.
+const EXIT_NOBODY: u8 = 3;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,7 +40,8 @@ Examples:
 /// The sender need not be a member of the group. It waits until the group has members. After the last message
 /// it stays for a moment, to answer requests for lost packets. Lines that are too long are reported and not
 /// sent; the exit code is then 1. So it is if --require-members is given and the members are not found, or if
-/// --held is given and too few members hold a message in time.
+/// --held is given and too few members hold a message in time. The exit code is 3 if the group has no other
+/// member when the wait for them ends and none after the last message, so that nobody gets the messages.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -99,29 +103,40 @@ struct MessageArgs {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(rate) = args.messages.rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
-        bail!("--rate: expected more than 0 messages a second, saw {rate}");
+        return Err(usage(format!("--rate: expected more than 0 messages a second, saw {rate}")));
     }
     let interrupt = Interrupt::listen()?;
     let node = args.node.start()?;
     output::note(format_args!("node {} at {}", node.id(), node.address()));
+    let mut is_heard = true;
     let mut transfer = Transfer::new(&args.messages, &node, &args.group, &interrupt)?;
     if args.members > 0 && !wait_for_members(args, &node, &interrupt) && !interrupt.is_requested() {
         report_members(args, &node)?;
+        is_heard = node.members(&args.group) > 0;
     }
     let outcome = match args.messages.size {
         Some(size) => transfer.send_generated(size),
         None => transfer.send_lines(),
     };
     while !interrupt.is_requested() && !node.flush(STOP_CHECK) {}
+    is_heard |= node.members(&args.group) > 0;
     // Receivers learn of lost packets, and request them, during this time. An error does not shorten it.
     std::thread::sleep(args.linger);
     outcome?;
     transfer.report(&node);
     let differs = settings::report(&node.status(), false);
-    Ok(match (interrupt.is_requested(), transfer.refused + transfer.unheld) {
-        (true, _) => ExitCode::from(EXIT_INTERRUPTED),
-        (false, 0) if !differs => ExitCode::SUCCESS,
-        (false, _) => ExitCode::FAILURE,
+    let failed = differs || transfer.refused + transfer.unheld > 0;
+    if !is_heard {
+        output::note(format_args!(
+            "error: expected another member of {:?}, saw none: nobody has the messages",
+            args.group
+        ));
+    }
+    Ok(match interrupt.is_requested() {
+        true => ExitCode::from(EXIT_INTERRUPTED),
+        false if failed => ExitCode::FAILURE,
+        false if !is_heard => ExitCode::from(EXIT_NOBODY),
+        false => ExitCode::SUCCESS,
     })
 }
 

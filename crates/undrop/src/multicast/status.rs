@@ -17,7 +17,7 @@ use crate::output;
 const EXAMPLES: &str = "\
 Examples:
   undrop multicast status
-  undrop multicast status --config node.toml --json | jq .counts
+  undrop multicast status node.toml --json | jq .counts
   watch -n 1 undrop multicast status --control /run/undrop/prices.sock";
 
 /// Control socket of a node whose place is not stated.
@@ -60,17 +60,20 @@ pub(super) fn ask(control: &Path) -> anyhow::Result<Status> {
 #[derive(Debug, clap::Args)]
 pub(super) struct Socket {
     /// The node's control socket [default: /run/undrop/node.sock]
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["config", "file"])]
     control: Option<PathBuf>,
     /// Take the control socket from this configuration
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Take the control socket from this configuration, in place of the argument FILE
+    #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
 }
 
 impl Socket {
     /// The stated socket, that of the stated configuration, or the usual one.
     pub(super) fn path(&self) -> anyhow::Result<PathBuf> {
-        let Some(file) = &self.config else {
+        let Some(file) = self.config.as_ref().or(self.file.as_ref()) else {
             return Ok(self.control.clone().unwrap_or_else(|| CONTROL_DEFAULT.into()));
         };
         config::control(file)?

@@ -88,8 +88,16 @@ fn wrong_usage_is_exit_code_2() {
     for wrong in [
         &[][..],
         &["gatway"],
-        &["gateway", "check"],
+        &["gateway", "check", "a", "--config", "b"],
+        &["gateway", "run", "a", "b"],
         &["gateway", "status", "--control", "a", "--config", "b"],
+        &["gateway", "status", "a", "--control", "b"],
+        &["gateway", "advise", "--residual", "1.5"],
+        &["multicast", "status", "a", "--config", "b"],
+        &["multicast", "send", "g", "--rate", "0"],
+        &["multicast", "send", "g"],
+        &["multicast", "doctor"],
+        &["multicast", "reply", "g", "--interface", "lo"],
         &["--log", "=[", "gateway", "genkey"],
         &["--log", "verbose", "gateway", "genkey"],
         &["fec", "simulate", "--r", "0"],
@@ -190,13 +198,13 @@ fn run_refuses_a_bad_file_and_says_where_to_look() {
         said.contains("error[wrong-type]: `wan` in [gateway] has the wrong type\n --> gateway.toml:2:7"),
         "{said}"
     );
-    assert!(said.contains("  help: fix it, then run `undrop gateway check --config gateway.toml`"), "{said}");
+    assert!(said.contains("  help: fix it, then run `undrop gateway check gateway.toml`"), "{said}");
 }
 
 /// The report of `undrop multicast check` about a file with this text.
 fn checked(room: &Room, text: &str) -> serde_json::Value {
     room.file("node.toml", text);
-    let output = undrop(&["multicast", "check", "--json"], &room.0);
+    let output = undrop(&["multicast", "check", "node.toml", "--json"], &room.0);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(i32::from(report["errors"] != 0)), "{report}");
     assert_eq!(faults_by_file(&report, "undrop.check.1.json"), [""; 0]);
@@ -237,7 +245,7 @@ fn every_kind_of_mistake_in_a_nodes_configuration_has_its_place_and_remedy() {
         assert_eq!(found["help"][0], help, "{report}");
     }
     fs::remove_file(room.0.join("node.toml")).unwrap();
-    let output = undrop(&["multicast", "check"], &room.0);
+    let output = undrop(&["multicast", "check", "node.toml"], &room.0);
     assert_eq!(output.status.code(), Some(1));
     assert!(
         text(&output.stdout).starts_with("error[unreadable-file]: cannot read `node.toml`: No such file")
@@ -256,7 +264,7 @@ fn a_node_refuses_a_bad_file_and_names_the_check() {
         for part in [
             "error[out-of-range]: `hops` in [node] is out of range\n --> node.toml:2:8\n",
             "error[out-of-range]: `r` in [repair] is out of range\n --> node.toml:4:5\n",
-            "error: the configuration has mistakes\n  help: fix it, then run `undrop multicast check --config node.toml`",
+            "error: the configuration has mistakes\n  help: fix it, then run `undrop multicast check node.toml`",
         ] {
             assert!(said.contains(part), "{part} is not in\n{said}");
         }
@@ -286,10 +294,52 @@ fn an_ipv4_address_with_ipv6_is_refused() {
     let room = Room::new("versions");
     let args = ["multicast", "recv", "g", "--interface", "lo", "--ipv6", "--address", "127.0.0.1"];
     let output = undrop(&args, &room.0);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let said = text(&output.stderr);
     assert!(said.contains("expected an IPv6 address with `--ipv6`, saw 127.0.0.1"), "{said}");
     assert!(said.contains("leave out `--ipv6`"), "{said}");
+}
+
+#[test]
+fn messages_that_nobody_gets_have_an_exit_code_of_their_own() {
+    let room = Room::new("nobody");
+    let send = |more: &[&str]| {
+        let alone = ["--interface", "lo", "--address", "127.0.0.1", "--port", "0", "--unicast"];
+        let brief = ["--patience", "0.2", "--linger", "0", "--count", "1"];
+        let args = [&["multicast", "send", "g", "--size", "10"], &alone[..], &brief, more].concat();
+        let output = undrop(&args, &room.0);
+        (output.status.code(), text(&output.stderr).to_owned())
+    };
+    let (code, said) = send(&[]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("error: expected another member of \"g\", saw none"), "{said}");
+    // Whoever waits for nobody does not expect that somebody gets the messages.
+    let (code, said) = send(&["--members", "0"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn a_file_is_an_argument_or_an_option_and_has_a_usual_place() {
+    let room = Room::new("files");
+    room.file("gateway.toml", "[gateway]\nwan = 7\ncontrol = \"absent.sock\"\n");
+    room.file("node.toml", "[node]\nport = \"x\"\n");
+    for (command, file) in [("gateway", "gateway.toml"), ("multicast", "node.toml")] {
+        let named = undrop(&[command, "check", file], &room.0);
+        let by_option = undrop(&[command, "check", "--config", file], &room.0);
+        assert_eq!(named.status.code(), Some(1));
+        assert!(text(&named.stdout).contains(file), "{}", text(&named.stdout));
+        assert_eq!(named.stdout, by_option.stdout);
+        let help = undrop(&[command, "check", "-h"], &room.0);
+        assert!(
+            text(&help.stdout).contains(&format!("[default: /etc/undrop/{file}]")),
+            "{}",
+            text(&help.stdout)
+        );
+    }
+    for args in [&["gateway.toml"][..], &["--config", "gateway.toml"]] {
+        let status = undrop(&[&["gateway", "status"], args].concat(), &room.0);
+        assert!(text(&status.stderr).contains("absent.sock"), "{}", text(&status.stderr));
+    }
 }
 
 #[test]

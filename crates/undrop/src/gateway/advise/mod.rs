@@ -15,6 +15,7 @@ use maelstrom::losses::PeerLosses;
 
 use super::losses::read;
 use super::status::Socket;
+use crate::failure::usage;
 use crate::output;
 use document::Document;
 
@@ -62,7 +63,7 @@ pub struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !(0.0..1.0).contains(&args.residual) {
-        bail!("--residual: expected a share from 0 to 1, saw {}", args.residual);
+        return Err(usage(format!("--residual: expected a share from 0 to 1, saw {}", args.residual)));
     }
     let losses = read(&args.socket, args.peer.as_deref())?;
     let advice =

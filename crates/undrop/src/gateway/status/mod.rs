@@ -22,7 +22,7 @@ use crate::output;
 const EXAMPLES: &str = "\
 Examples:
   undrop gateway status
-  undrop gateway status --config /etc/undrop/gateway.toml
+  undrop gateway status /etc/undrop/gateway.toml
   undrop gateway status --json | jq '.peers[].ingress.loss.residual_percent'
   watch -n 1 undrop gateway status";
 
@@ -51,16 +51,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 #[derive(Debug, clap::Args)]
 pub(super) struct Socket {
     /// The gateway's control socket [default: /run/undrop/gateway.sock]
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["config", "file"])]
     control: Option<PathBuf>,
     /// Take the control socket from this configuration
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Take the control socket from this configuration, in place of the argument FILE
+    #[arg(long, short, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
 }
 
 impl Socket {
     pub(super) fn path(&self) -> anyhow::Result<PathBuf> {
-        match (&self.control, &self.config) {
+        match (&self.control, self.config.as_ref().or(self.file.as_ref())) {
             (Some(control), _) => Ok(control.clone()),
             (None, None) => Ok(PathBuf::from(config::CONTROL_DEFAULT)),
             (None, Some(file)) => config::read(file).control().or_else(|report| {
@@ -77,7 +80,7 @@ impl Socket {
 pub(super) fn remedy(error: &StatusError) -> &'static str {
     match error {
         StatusError::Absent { .. } => {
-            "start a gateway with `undrop gateway run --config FILE`, or name the socket of the running one \
+            "start a gateway with `undrop gateway run FILE`, or name the socket of the running one \
              with `--control PATH` or `--config FILE`"
         }
         StatusError::Unreadable { .. } => "run this command as the user of the gateway, or as root",

@@ -91,10 +91,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         settings.key.file.clone_from(&args.key);
     }
     let named = Some(settings.node.interface.clone()).filter(|name| !name.is_empty());
-    let interface =
-        args.interface.clone().or(named).ok_or_else(|| anyhow!("expected an interface, saw none")).advise(
+    let interface = args
+        .interface
+        .clone()
+        .or(named)
+        .ok_or_else(|| anyhow!("expected an interface, saw none"))
+        .advise(
             "name one, such as `undrop multicast doctor eth0` (`ip link` shows all), or set `node.interface`",
-        )?;
+        )
+        .wrong_usage()?;
     let limits = Limits::read(&interface)?;
     let mut findings = findings::all(&limits, &settings);
     // The probe would only repeat an error.
