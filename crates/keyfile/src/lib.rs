@@ -2,6 +2,8 @@
 //! other crate handles a secret as text.
 #![forbid(unsafe_code)]
 
+pub mod base64;
+
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -13,7 +15,7 @@ use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::geteuid;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::Zeroizing;
 
 /// Length in characters of a key as text: 32 bytes in base64, padded.
 pub const KEY_TEXT_BYTES: usize = 44;
@@ -316,48 +318,26 @@ pub fn forbid_dumps() -> io::Result<()> {
     Ok(set_dumpable(false)?)
 }
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 fn encode(bytes: &[u8; 32]) -> Zeroizing<String> {
     let mut text = Zeroizing::new(String::with_capacity(KEY_TEXT_BYTES));
-    for chunk in bytes.chunks(3) {
-        let mut group = chunk.iter().fold(0_u32, |sum, &byte| sum << 8 | u32::from(byte));
-        group <<= 8 * (3 - chunk.len());
-        for place in 0..4 {
-            let digit = (group >> (18 - 6 * place)) & 63;
-            text.push(if place <= chunk.len() { char::from(ALPHABET[digit as usize]) } else { '=' });
-        }
-        group.zeroize();
-    }
+    base64::encode(bytes, &mut text);
     text
 }
 
-/// Decodes strictly: the padding is required, and the two bits after the last byte must be zero, so that each
-/// key has one spelling only.
+/// Decodes strictly, so that each key has one spelling only.
 fn decode(text: &str, bytes: &mut [u8; 32]) -> Result<(), KeyError> {
-    let text = text.as_bytes();
     if text.len() != KEY_TEXT_BYTES {
         return Err(KeyError::Length { seen: text.len() });
     }
-    for (group, digits) in text.chunks_exact(4).enumerate() {
-        let room = (32 - group * 3).min(3);
-        let mut value = 0_u32;
-        for (place, &digit) in digits.iter().enumerate() {
-            let wrong = KeyError::Character { at: group * 4 + place + 1 };
-            let code = match ALPHABET.iter().position(|&letter| letter == digit) {
-                Some(code) if place <= room => code as u32,
-                None if place > room && digit == b'=' => 0,
-                _ => return Err(wrong),
-            };
-            value = value << 6 | code;
-            if place == room && room < 3 && code & 3 != 0 {
-                return Err(wrong);
-            }
-        }
-        let be = value.to_be_bytes();
-        bytes[group * 3..group * 3 + room].copy_from_slice(&be[1..=room]);
-        value.zeroize();
+    // With room for all, so that nothing of the key stays behind in memory that is given back.
+    let mut decoded = Zeroizing::new(Vec::with_capacity(KEY_TEXT_BYTES));
+    base64::decode(text, &mut decoded).map_err(|at| KeyError::Character { at })?;
+    if decoded.len() != bytes.len() {
+        // One padding character too few or too many.
+        let at = if decoded.len() > bytes.len() { KEY_TEXT_BYTES } else { KEY_TEXT_BYTES - 1 };
+        return Err(KeyError::Character { at });
     }
+    bytes.copy_from_slice(&decoded);
     Ok(())
 }
 

@@ -2,14 +2,15 @@
 
 use std::net::SocketAddr;
 
+use keyfile::base64;
 use membership::{News, Registration};
 use serde_json::{Value, json};
 
+use super::entry;
 use super::failure::Failure;
 use super::http::{Endpoint, Response};
 use super::link::Link;
 use super::watcher::{Found, Service};
-use super::{base64, entry};
 
 /// Words of etcd about a lease that has expired or that it has forgotten.
 const NO_LEASE: &str = "requested lease not found";
@@ -32,7 +33,7 @@ impl Etcd {
     }
 
     fn key(&self, address: SocketAddr) -> String {
-        base64::encode(format!("{}{address}", self.prefix).as_bytes())
+        to_base64(format!("{}{address}", self.prefix).as_bytes())
     }
 
     /// Returns the node whose entry has a key.
@@ -44,7 +45,7 @@ impl Etcd {
     fn range(&self) -> Value {
         // The keys after the last one with this prefix begin with the byte after the slash.
         let end = format!("{}0", self.prefix.trim_end_matches('/'));
-        json!({ "key": base64::encode(self.prefix.as_bytes()), "range_end": base64::encode(end.as_bytes()) })
+        json!({ "key": to_base64(self.prefix.as_bytes()), "range_end": to_base64(end.as_bytes()) })
     }
 
     /// Begins a lease.
@@ -75,7 +76,7 @@ impl Etcd {
         address: SocketAddr,
         entry: &str,
     ) -> Result<(), Failure> {
-        let value = base64::encode(entry.as_bytes());
+        let value = to_base64(entry.as_bytes());
         let body = json!({ "key": self.key(address), "value": value, "lease": lease.0 });
         post(endpoint, "/v3/kv/put", &body).map(drop)
     }
@@ -87,7 +88,7 @@ impl Etcd {
 
     /// Reads the entry of a key and a value. `None` if it is none, which is noted.
     fn read_entry(&self, kv: &Value, link: &Link) -> Option<Registration> {
-        let bytes = |field: &str| base64::decode(kv[field].as_str().unwrap_or_default());
+        let bytes = |field: &str| from_base64(kv[field].as_str().unwrap_or_default());
         let (key, value) = (bytes("key")?, bytes("value")?);
         let read = entry::read(&value).and_then(|registration| match self.address(&key) {
             Some(address) if address == registration.address => Ok(registration),
@@ -144,7 +145,7 @@ impl Service for Etcd {
             if event["type"] != "DELETE" {
                 return self.read_entry(&event["kv"], link).map(News::Set);
             }
-            let key = base64::decode(event["kv"]["key"].as_str()?)?;
+            let key = from_base64(event["kv"]["key"].as_str()?)?;
             self.address(&key).map(News::Gone)
         };
         Ok(items(&result["events"]).filter_map(change).collect())
@@ -180,4 +181,18 @@ fn number(value: &Value) -> Option<u64> {
 
 fn parsed(position: &str) -> Result<u64, Failure> {
     position.parse().map_err(|_| Failure::answer("expected the number of a revision"))
+}
+
+/// Returns bytes as the JSON of etcd states them.
+fn to_base64(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    base64::encode(bytes, &mut text);
+    text
+}
+
+/// Returns the bytes of a text in the JSON of etcd. `None` if it is no base64.
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    base64::decode(text, &mut bytes).ok()?;
+    Some(bytes)
 }

@@ -6,7 +6,6 @@
 //! thread, `EtcdView` and `KubernetesView` are the providers of membership.
 
 mod backoff;
-mod base64;
 mod body;
 mod entry;
 mod etcd;
