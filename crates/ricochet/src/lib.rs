@@ -87,7 +87,7 @@ pub use builder::Builder;
 pub use config::{
     AnnounceSection, BuffersSection, Config, ConfigError, FifoSection, FlowSection, GROUP_ADDRESSES_MAX,
     GROUP_PORT, HistorySection, KeySection, MembershipSection, NakSection, NodeSection, PORT, RepairMode,
-    RepairSection, parse_follow,
+    RepairSection, key_remedy, parse_follow,
 };
 pub use error::{
     JoinError, RecvError, RecvIntoError, RecvTimeoutError, RekeyError, RequestError, SendError, StartError,

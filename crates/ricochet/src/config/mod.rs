@@ -197,25 +197,33 @@ fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Returns the remedy for a key file. Only where there is no file may a key be made: a node with another key
+/// than its cluster hears nobody.
+pub fn key_remedy(path: &Path, error: &KeyError) -> String {
+    let shown = shell_word(path);
+    match error {
+        KeyError::Unreadable(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            format!("chgrp {{group of this process}} {shown} && chmod 640 {shown}, as root")
+        }
+        KeyError::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!(
+                "copy the key file of the cluster from another host to {shown}; for a new cluster, make a key with \
+                 `undrop multicast genkey --out {shown}`, and copy it to all hosts"
+            )
+        }
+        KeyError::Unreadable(_) => format!("let this process read {shown}"),
+        KeyError::Mode { .. } => format!("chmod 600 {shown}"),
+        KeyError::Owner { .. } => format!("chown {{user of this process}} {shown}"),
+        KeyError::Link => "name the file that the link leads to".to_owned(),
+        _ => format!("copy the key file of the cluster from another host to {shown} again"),
+    }
+}
+
 fn check_key_file(draft: &Draft, findings: &mut Findings) {
     let Some(setting) = &draft.key.file else { return };
     let Some(path) = &setting.value else { return };
     let Err(error) = ClusterKey::read_all(path) else { return };
-    let shown = shell_word(path);
-    let help = match &error {
-        KeyError::Unreadable(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            format!("chgrp {{group of this process}} {shown} && chmod 640 {shown}, as root")
-        }
-        KeyError::Unreadable(_) => {
-            format!("make a key with `undrop multicast genkey --out {shown}`, and copy it to all hosts")
-        }
-        KeyError::Mode { .. } => format!("chmod 600 {shown}"),
-        KeyError::Owner { .. } => format!("chown {{user of this process}} {shown}"),
-        KeyError::Link => "name the file that the link leads to".to_owned(),
-        _ => format!(
-            "make a new key with `undrop multicast genkey --out FILE`, the same for all hosts ({shown})"
-        ),
-    };
+    let help = key_remedy(path, &error);
     let message = format!("`file` in {} names a file without a usable key: {error}", KeySection::HEADER);
     findings.add(Diagnostic::error("key-file", message).at(setting.span.clone()).help(help));
 }

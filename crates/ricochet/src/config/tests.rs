@@ -102,6 +102,24 @@ fn a_check_reads_the_files_that_the_configuration_names() {
 }
 
 #[test]
+fn only_where_no_key_file_is_does_the_remedy_make_one() {
+    let remedy = |error: KeyError| key_remedy(Path::new("a key"), &error);
+    let of_kind = |kind: io::ErrorKind| remedy(KeyError::Unreadable(kind.into()));
+    assert!(of_kind(io::ErrorKind::NotFound).contains("genkey --out 'a key'"));
+    for help in [
+        of_kind(io::ErrorKind::PermissionDenied),
+        of_kind(io::ErrorKind::IsADirectory),
+        remedy(KeyError::Length { seen: 7 }),
+        remedy(KeyError::Character { at: 7 }),
+        remedy(KeyError::Zero),
+        remedy(KeyError::Mode { mode: 0o644 }),
+        remedy(KeyError::Link),
+    ] {
+        assert!(!help.contains("genkey") && !help.contains("make"), "{help}");
+    }
+}
+
+#[test]
 fn every_range_is_checked_and_the_key_is_named() {
     let wrong = [
         ("node", "group_port", "0", "1 to 65535"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
-use ricochet::{Builder, Config, Follow, Node, RepairMode, StartError, parse_follow};
+use ricochet::{Builder, Config, Follow, Node, RepairMode, StartError, key_remedy, parse_follow};
 
 use super::config;
 use crate::failure::Advice as _;
@@ -120,9 +120,7 @@ impl NodeArgs {
         let interface = config.node.interface.clone();
         Builder::from(config).start().or_else(|error| {
             let remedy = match &error {
-                StartError::Key { .. } => {
-                    "make a key with `undrop multicast genkey --out FILE`; give the file mode 0600".to_owned()
-                }
+                StartError::Key { file, error } => key_remedy(file, error),
                 StartError::Seed { .. } => "name a live node, as `--seed 10.0.0.7:7900`".to_owned(),
                 _ => format!("run `undrop multicast doctor {interface}` to find the cause"),
             };
