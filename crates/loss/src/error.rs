@@ -5,7 +5,9 @@
 #[non_exhaustive]
 pub enum LossError {
     /// The name of the model is unknown.
-    #[error("expected a loss model (none, uniform:P, bursty:P:LENGTH, markov:P:MEAN, trace:FILE), saw {0:?}")]
+    #[error(
+        "expected a loss model (none, uniform:P, bursty:P:LENGTH, markov:P:MEAN, gemodel:P:R:1-H:1-K, trace:FILE), saw {0:?}"
+    )]
     UnknownModel(String),
     /// A rate is not a number from 0 to 1, or 0% to 100%.
     #[error("expected a loss rate from 0 to 1 (or 0% to 100%), saw {0:?}")]
@@ -25,6 +27,9 @@ pub enum LossError {
         /// The highest possible rate.
         limit: f64,
     },
+    /// A Gilbert-Elliott model has another number of probabilities.
+    #[error("expected 1 to 4 probabilities, as in gemodel:1%:10%:70%:0.1% (P, R, 1-H, 1-K), saw {0:?}")]
+    Probabilities(String),
     /// A trace file cannot be read or parsed.
     #[error("loss trace {path:?}: {reason}")]
     Trace {

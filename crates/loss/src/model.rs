@@ -6,9 +6,15 @@
 //! | `uniform:P` | independent loss of each packet with probability P |
 //! | `bursty:P:LENGTH` | bursts of exactly LENGTH consecutive packets at overall rate P, with random gaps |
 //! | `markov:P:MEAN` | two states, one of which loses every packet; mean burst length MEAN, overall rate P |
+//! | `gemodel:P:R:1-H:1-K` | Gilbert and Elliott's two states, as `tc qdisc add … netem loss gemodel` has them |
 //! | `trace:FILE` | recorded losses, replayed in a loop (`trace.rs`) |
 //!
 //! A rate is a share (`0.01`) or a percentage (`1%`).
+//!
+//! `gemodel` has the probabilities of netem, in its order: P to go from the good state to the bad one after a
+//! packet, R to go back, 1-H to lose a packet in the bad state, 1-K to lose one in the good state. As there,
+//! those at the end may be left out: R is then 1 - P, 1-H is 1 (Gilbert's model), and 1-K is 0. The state at
+//! a packet decides its fate, and changes afterwards; the first packet finds the good state.
 
 use std::fmt;
 use std::str::FromStr;
@@ -48,6 +54,17 @@ pub enum LossModel {
         rate: f64,
         /// Mean number of consecutive packets lost.
         mean_burst: f64,
+    },
+    /// Two states with a loss rate each (Gilbert and Elliott's), as netem has them.
+    GilbertElliott {
+        /// Probability P with which the good state ends after a packet.
+        worsen: f64,
+        /// Probability R with which the bad state ends after a packet.
+        improve: f64,
+        /// Share 1-H of the packets that the bad state loses.
+        lost_bad: f64,
+        /// Share 1-K of the packets that the good state loses.
+        lost_good: f64,
     },
     /// A recording, replayed in a loop.
     Trace(Trace),
@@ -96,6 +113,11 @@ impl LossModel {
                 lost_again: Probability::new(1.0 - 1.0 / mean_burst),
                 losing: false,
             }),
+            Self::GilbertElliott { worsen, improve, lost_bad, lost_good } => Mode::States {
+                change: [Probability::new(*worsen), Probability::new(*improve)],
+                lost: [Probability::new(*lost_good), Probability::new(*lost_bad)],
+                bad: false,
+            },
             Self::Trace(trace) => Mode::Trace(trace.replay()),
         };
         Loss { mode, dice: Dice::new(seed) }
@@ -106,6 +128,11 @@ impl LossModel {
         match self {
             Self::None => 0.0,
             Self::Uniform(rate) | Self::Bursty { rate, .. } | Self::Markov { rate, .. } => *rate,
+            Self::GilbertElliott { worsen, improve, lost_bad, lost_good } => {
+                // With P = 0 the good state never ends.
+                let bad = if *worsen == 0.0 { 0.0 } else { worsen / (worsen + improve) };
+                bad * lost_bad + (1.0 - bad) * lost_good
+            }
             Self::Trace(trace) => trace.rate(),
         }
     }
@@ -148,6 +175,12 @@ enum Mode {
         left: u32,
         passed: bool,
     },
+    /// The good state has index 0, the bad one index 1.
+    States {
+        change: [Probability; 2],
+        lost: [Probability; 2],
+        bad: bool,
+    },
     Trace(Replay),
 }
 
@@ -185,6 +218,11 @@ impl Loss {
                 *left -= 1;
                 true
             }
+            Mode::States { change, lost, bad } => {
+                let state = usize::from(*bad);
+                *bad ^= self.dice.happens(change[state]);
+                self.dice.happens(lost[state])
+            }
             Mode::Trace(replay) => replay.lose(),
         }
     }
@@ -209,6 +247,7 @@ impl FromStr for LossModel {
                 let (rate, burst) = split_burst(arguments)?;
                 Self::markov(rate, burst.parse().map_err(|_| LossError::Burst(burst.to_owned()))?)
             }
+            "gemodel" => parse_states(arguments),
             "trace" => Ok(Self::Trace(Trace::read(arguments)?)),
             _ => Err(unknown()),
         }
@@ -218,6 +257,24 @@ impl FromStr for LossModel {
 fn split_burst(arguments: &str) -> Result<(f64, &str), LossError> {
     let (rate, burst) = arguments.split_once(':').ok_or_else(|| LossError::Burst(String::new()))?;
     Ok((parse_rate(rate)?, burst))
+}
+
+/// Parses the probabilities of the model of Gilbert and Elliott.
+fn parse_states(arguments: &str) -> Result<LossModel, LossError> {
+    let given = arguments.split(':').map(parse_rate).collect::<Result<Vec<_>, _>>()?;
+    let &[worsen, ref others @ ..] = &given[..] else {
+        return Err(LossError::Probabilities(arguments.to_owned()));
+    };
+    if others.len() > 3 {
+        return Err(LossError::Probabilities(arguments.to_owned()));
+    }
+    let other = |at: usize, usual: f64| others.get(at).copied().unwrap_or(usual);
+    Ok(LossModel::GilbertElliott {
+        worsen,
+        improve: other(0, 1.0 - worsen),
+        lost_bad: other(1, 1.0),
+        lost_good: other(2, 0.0),
+    })
 }
 
 /// Parses a share of packets: `0.01` or `1%`, from 0 to 1.
@@ -241,6 +298,9 @@ impl fmt::Display for LossModel {
             Self::Uniform(rate) => write!(f, "uniform:{rate}"),
             Self::Bursty { rate, burst } => write!(f, "bursty:{rate}:{burst}"),
             Self::Markov { rate, mean_burst } => write!(f, "markov:{rate}:{mean_burst}"),
+            Self::GilbertElliott { worsen, improve, lost_bad, lost_good } => {
+                write!(f, "gemodel:{worsen}:{improve}:{lost_bad}:{lost_good}")
+            }
             Self::Trace(trace) => write!(f, "trace:{}", trace.path().display()),
         }
     }
@@ -299,6 +359,51 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(32))]
+
+        #[test]
+        fn a_link_of_two_states_has_its_rate_and_its_text(
+            worsen in 0.005..0.5_f64, improve in 0.05..1.0_f64, lost_bad in 0.0..=1.0_f64, lost_good in 0.0..=1.0_f64,
+            seed: u64,
+        ) {
+            const N: usize = 400_000;
+            let model = LossModel::GilbertElliott { worsen, improve, lost_bad, lost_good };
+            proptest::prop_assert_eq!(model.to_string().parse::<LossModel>(), Ok(model.clone()));
+            let (_, lost) = runs(&model, seed, N);
+            let rate = model.rate();
+            // States last: neighbours have the same fate more often, so that fewer packets count.
+            let memory = (2.0 - worsen - improve) / (worsen + improve) + 1.0;
+            let tolerance = 6.0 * (rate * (1.0 - rate) * memory / 4e5).sqrt() + 1e-4;
+            proptest::prop_assert!((share(lost, N) - rate).abs() < tolerance, "{} of {rate}", share(lost, N));
+        }
+
+        #[test]
+        fn without_a_share_of_its_own_the_bad_state_loses_all(worsen in 0.005..0.3_f64, improve in 0.05..0.9_f64, seed: u64) {
+            const N: usize = 400_000;
+            let model: LossModel = format!("gemodel:{worsen}:{improve}").parse().unwrap();
+            let (runs, lost) = runs(&model, seed, N);
+            let mean = share(lost, runs.len());
+            proptest::prop_assert!((mean * improve - 1.0).abs() < 0.15, "{mean} for {improve}");
+        }
+    }
+
+    #[test]
+    fn two_states_are_written_as_in_netem() {
+        for (text, [worsen, improve, lost_bad, lost_good]) in [
+            ("gemodel:1%:10%:70%:0.1%", [0.01, 0.1, 0.7, 0.001]),
+            ("gemodel:1%:10%:70%", [0.01, 0.1, 0.7, 0.0]),
+            ("gemodel:0.01:0.1", [0.01, 0.1, 1.0, 0.0]),
+            ("gemodel:0.25", [0.25, 0.75, 1.0, 0.0]),
+        ] {
+            let expected = LossModel::GilbertElliott { worsen, improve, lost_bad, lost_good };
+            assert_eq!(text.parse::<LossModel>().unwrap(), expected, "{text}");
+        }
+        // A good state that never ends, and states that take turns.
+        assert_eq!(runs(&"gemodel:0:0:1:0".parse().unwrap(), 1, 10_000).1, 0);
+        assert_eq!(runs(&"gemodel:1:1:1:0".parse().unwrap(), 1, 10_000), (vec![1; 5_000], 5_000));
+    }
+
     #[test]
     fn rates_of_zero_and_one_are_exact() {
         assert_eq!(runs(&LossModel::None, 1, 10_000).1, 0);
@@ -344,6 +449,9 @@ mod tests {
             ("markov:0.01:0.5", "\"0.5\""),
             ("markov:0.01:inf", "\"inf\""),
             ("markov:0.9:1", "0.5000"),
+            ("gemodel:", "0 to 1"),
+            ("gemodel:1.1", "\"1.1\""),
+            ("gemodel:0.1:0.1:1:0:0", "1 to 4 probabilities"),
             ("trace:/no/such/file", "/no/such/file"),
         ] {
             let error = text.parse::<LossModel>().unwrap_err().to_string();

@@ -13,18 +13,15 @@ pub(crate) struct CodeArgs {
     /// Number of source packets in a repair or a block [layered, reed-solomon; default: 8]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) r: Option<u8>,
-    /// Interleave of each layer, separated by commas [layered; default: 1,11,19]
-    #[arg(long, value_name = "I,...", value_delimiter = ',')]
+    /// Interleave of each layer, separated by commas [layered; default: 1,11,19], or the number of blocks
+    /// that are filled in turn [reed-solomon; default: 1]
+    #[arg(long, visible_alias = "interleave", value_name = "I,...", value_delimiter = ',',
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) interleaves: Option<Vec<u16>>,
     /// Number of repairs for each block [reed-solomon; default: 3]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=32))]
     pub(crate) c: Option<u8>,
-    /// Number of blocks that are filled in turn [reed-solomon; default: 1]. `undrop fec simulate` calls it
-    /// --interleaves
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) interleave: Option<u16>,
-    /// Number of repairs for each source packet: 3/8, 0.375 or 37.5% [sliding; default: 3/8]. `undrop fec
-    /// simulate` calls it --rate
+    /// Number of repairs for each source packet: 3/8, 0.375 or 37.5% [sliding; default: 3/8]
     #[arg(long, value_name = "RATE")]
     pub(crate) repair_rate: Option<RepairRate>,
     /// Number of packets in a repair, the newest ones [sliding; default: 256]
@@ -70,7 +67,7 @@ impl CodeArgs {
             Scheme::ReedSolomon => Schedule::ReedSolomon {
                 r,
                 c: self.c.unwrap_or(Schedule::C),
-                interleave: self.interleave.unwrap_or(Schedule::INTERLEAVE),
+                interleave: self.block_interleave()?,
             },
             Scheme::Sliding => Schedule::Sliding {
                 rate: self.repair_rate.unwrap_or(Schedule::RATE),
@@ -80,15 +77,26 @@ impl CodeArgs {
         })
     }
 
+    /// The number of Reed-Solomon blocks that are filled in turn.
+    fn block_interleave(&self) -> anyhow::Result<u16> {
+        match self.interleaves.as_deref() {
+            None => Ok(Schedule::INTERLEAVE),
+            Some(&[interleave]) => Ok(interleave),
+            Some(several) => Err(usage(format!(
+                "--interleaves: expected one number for reed-solomon, saw {}",
+                several.len()
+            ))),
+        }
+    }
+
     /// Refuses arguments of another scheme, because the code would differ from the one requested.
     fn check(&self) -> anyhow::Result<()> {
         let is = |scheme: Scheme| self.scheme == SchemeChoice::Fixed(scheme);
         let (layered, blocks, sliding) = (is(Scheme::Layered), is(Scheme::ReedSolomon), is(Scheme::Sliding));
         for (flag, is_given, fits, owner) in [
             ("--r", self.r.is_some(), layered || blocks, "layered or reed-solomon"),
-            ("--interleaves", self.interleaves.is_some(), layered, "layered"),
+            ("--interleaves", self.interleaves.is_some(), layered || blocks, "layered or reed-solomon"),
             ("--c", self.c.is_some(), blocks, "reed-solomon"),
-            ("--interleave", self.interleave.is_some(), blocks, "reed-solomon"),
             ("--repair-rate", self.repair_rate.is_some(), sliding, "sliding"),
             ("--window", self.window.is_some(), sliding, "sliding"),
             ("--density", self.density.is_some(), sliding, "sliding"),
@@ -158,6 +166,7 @@ mod tests {
             ("--scheme layered --r 7 --interleaves 1,19,41 --delayed false", "layered (7; 1,19,41)"),
             ("--scheme reed-solomon", "reed-solomon (8,3) x1"),
             ("--scheme reed-solomon --c 4 --interleave 20 --delayed", "reed-solomon (8,4) x20"),
+            ("--scheme reed-solomon --interleaves 20", "reed-solomon (8,3) x20"),
             ("--scheme sliding", "sliding (256; 3/8)"),
             (
                 "--scheme sliding --repair-rate 12.5% --window 512 --density 4",
@@ -176,7 +185,8 @@ mod tests {
             ("--delayed", "--delayed "),
             ("--scheme layered --c 3", "--c "),
             ("--window 160", "--window "),
-            ("--scheme reed-solomon --interleaves 1,11", "--interleaves "),
+            ("--scheme reed-solomon --interleaves 1,11", "--interleaves: expected one number"),
+            ("--interleave 20", "--interleaves "),
             ("--scheme sliding --r 8", "--r "),
             ("--scheme sliding --delayed", "--delayed "),
         ] {

@@ -65,7 +65,8 @@ pub(crate) struct Args {
     /// Size of the queue in each direction, in bytes [default: rate times twice the delay, at least 256KiB]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     queue: Option<u64>,
-    /// Loss model: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
+    /// Loss model: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN, gemodel:P:R:1-H:1-K
+    /// (as of netem) or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "none")]
     loss: LossModel,
     /// Loss model from b to a [default: the same model]

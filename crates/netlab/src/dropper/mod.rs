@@ -108,8 +108,15 @@ fn model_of(model: &LossModel) -> Result<DropModel, LabError> {
             lost: start_share(*rate, *mean_burst).min(1.0),
             lost_again: 1.0 - 1.0 / mean_burst,
         }),
+        // Gilbert's model: the bad state loses all, the good one nothing.
+        LossModel::GilbertElliott { worsen, improve, lost_bad: 1.0, lost_good: 0.0 } => {
+            Ok(DropModel::Chain { lost: *worsen, lost_again: 1.0 - improve })
+        }
+        LossModel::GilbertElliott { .. } => Err(LabError::Invalid(format!(
+            "expected a gemodel with 1-H = 1 and 1-K = 0 at an interface, saw {model}; use an emulated link"
+        ))),
         LossModel::Trace(trace) => Err(LabError::Invalid(format!(
-            "expected none, uniform, bursty or markov loss at an interface, saw a trace ({})",
+            "expected none, uniform, bursty, markov or gemodel loss at an interface, saw a trace ({})",
             trace.path().display()
         ))),
     }

@@ -50,7 +50,8 @@ pub(crate) struct DemoArgs {
     /// TCP congestion control of the hosts: cubic, reno, bbr or another that the kernel offers
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     congestion: String,
-    /// Loss of the link: uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
+    /// Loss of the link: uniform:P, bursty:P:LENGTH, markov:P:MEAN, gemodel:P:R:1-H:1-K
+    /// (as of netem) or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
     loss: LossModel,
     /// Rate of the link

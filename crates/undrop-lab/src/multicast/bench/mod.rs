@@ -106,7 +106,8 @@ pub(crate) struct Args {
     /// Whether NAKs request the packets that repairs leave missing
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     nak: Switch,
-    /// Loss at each receiver: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
+    /// Loss at each receiver: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN, gemodel:P:R:1-H:1-K
+    /// (as of netem) or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
     loss: LossModel,
     /// Loss of repairs, NAKs and other datagrams without data at each receiver, by a generator of its own

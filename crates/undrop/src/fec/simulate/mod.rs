@@ -48,14 +48,14 @@ pub(crate) struct Args {
     c: Option<u8>,
     /// Interleave of each layer, separated by commas [layered; default: 1,11,19], or the number of blocks
     /// that are filled in turn [reed-solomon; default: 1]
-    #[arg(long, value_name = "I,...", value_delimiter = ',')]
+    #[arg(long, visible_alias = "interleave", value_name = "I,...", value_delimiter = ',')]
     interleaves: Option<Vec<u16>>,
     /// Whether interleaved repairs wait for later packets, so that one burst does not take both a packet and
     /// its repair [layered, reed-solomon; default: true]
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     delayed: Option<bool>,
     /// Number of repairs for each source packet: 3/8, 0.375 or 37.5% [sliding; default: 3/8]
-    #[arg(long)]
+    #[arg(long, visible_alias = "repair-rate")]
     rate: Option<RepairRate>,
     /// Number of packets in a repair, the newest ones [sliding; default: 256]
     #[arg(long, value_name = "PACKETS")]
@@ -71,7 +71,8 @@ pub(crate) struct Args {
     /// [sliding; default: early]
     #[arg(long, value_enum, value_name = "RULE")]
     names: Option<Names>,
-    /// Loss model: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN or trace:FILE
+    /// Loss model: none, uniform:P, bursty:P:LENGTH, markov:P:MEAN, gemodel:P:R:1-H:1-K
+    /// (as of netem) or trace:FILE
     #[arg(long, value_name = "MODEL", default_value = "uniform:0.01")]
     loss: LossModel,
     /// Number of later packets after which the receiver gives a lost packet up
@@ -336,6 +337,11 @@ mod tests {
             ..ReedSolomonConfig::default()
         };
         assert_eq!(code("--scheme reed-solomon --r 9 --c 4 --interleaves 20 --delayed false"), blocks.into());
+        assert_eq!(
+            code("--scheme reed-solomon --interleave 20"),
+            code("--scheme reed-solomon --interleaves 20")
+        );
+        assert_eq!(code("--scheme sliding --repair-rate 1/8"), code("--scheme sliding --rate 1/8"));
         let sliding = SlidingConfig {
             rate: RepairRate::new(1, 8).unwrap(),
             window: 512,
