@@ -22,7 +22,8 @@ Examples:
 /// reason. Only root and the user of the gateway may ask for it.
 ///
 /// The number of the process changes. systemd follows it; other supervisors take it for the end of the
-/// gateway, so that a restart is the way there. Gateways with tunnels or split connections must be restarted.
+/// gateway, so that a restart is the way there. Gateways with split connections, with a tunnel over several
+/// paths, or that carry IP groups must be restarted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
