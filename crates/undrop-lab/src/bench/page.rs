@@ -287,6 +287,17 @@ After.
     }
 
     #[test]
+    fn each_group_of_cells_has_a_table_for_the_day_on_which_it_is_measured() {
+        let data = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench"));
+        let file: FileForm = toml::from_str(&fs::read_to_string(data.join("tables.toml")).unwrap()).unwrap();
+        let mut shown: Vec<String> = file.table.into_iter().filter_map(|form| form.group).collect();
+        let mut known = links::group_names().unwrap();
+        shown.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(shown, known);
+    }
+
+    #[test]
     fn the_published_tables_are_those_of_their_files() {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
         for name in ["bench.md", "links.md"] {

@@ -177,6 +177,12 @@ pub(in crate::bench) fn group_table(runs: &Path, group: &str) -> anyhow::Result<
     Ok(text)
 }
 
+/// Returns the names of all groups of cells.
+#[cfg(test)]
+pub(in crate::bench) fn group_names() -> anyhow::Result<Vec<String>> {
+    Ok(Table::standard(None)?.groups.into_iter().map(|group| group.id).collect())
+}
+
 fn list(table: &Table) -> anyhow::Result<ExitCode> {
     let tasks = order::tasks(table, |cell, variant| format!("{} {variant}", cell.id));
     for group in &table.groups {
