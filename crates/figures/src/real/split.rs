@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use loss::LossModel;
 use netlab::topology::TwoSitesConfig;
+use netlab::traffic::Course;
 use stage::gateways::{Way, WayPlan};
 
 use super::rig::{require_congestion, surroundings, watcher};
@@ -150,11 +151,11 @@ fn fetch_times(
 ) -> Result<Vec<(u64, f64)>, RunError> {
     require_congestion(&cell.congestion)?;
     let stage = cell.build(lab.program, seed).map_err(|error| failed(&error))?;
-    stage.fetch(WARM_UP_BYTES, PATIENCE, &mut watcher(lab))?;
+    stage.fetch(WARM_UP_BYTES, Course::Asked, PATIENCE, &mut watcher(lab))?;
     let mut times = Vec::new();
     for &bytes in lengths {
         for _ in 0..fetches {
-            let time_us = stage.fetch(bytes, PATIENCE, &mut watcher(lab))?;
+            let time_us = stage.fetch(bytes, Course::Asked, PATIENCE, &mut watcher(lab))?;
             lab.go_on()?;
             times.push((bytes, time_us.map_or(PATIENCE.as_secs_f64() * 1e3, |us| us as f64 / 1e3)));
             if time_us.is_none() {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use netlab::emulator::EmulatorConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{
-    Between, Direction, MessageStream, Pace, TcpFetch, TcpTransfer, UdpStream, message_stream, tcp_fetch,
-    tcp_transfer, udp_stream, unwatched,
+    Between, Course, Direction, MessageStream, Pace, TcpFetch, TcpTransfer, UdpStream, message_stream,
+    tcp_fetch, tcp_transfer, udp_stream, unwatched,
 };
 use netlab::{Namespace, privilege};
 use simnet::link::LinkConfig;
@@ -92,6 +92,7 @@ fn a_fetch_takes_two_round_trips_and_ends_with_the_patience() {
     let short = TcpFetch {
         congestion: Some("reno".to_owned()),
         bytes: 1,
+        course: Course::Asked,
         port: 8_080,
         receive_buffer: None,
         patience: Duration::from_secs(30),
@@ -104,6 +105,15 @@ fn a_fetch_takes_two_round_trips_and_ends_with_the_patience() {
     let long = TcpFetch { bytes: 5_000_000, receive_buffer: Some(64 << 10), ..short.clone() };
     let time_us = tcp_fetch(between, &long, &mut unwatched).unwrap().unwrap();
     assert!(time_us >= 5_000_000 / (128 << 10) * 80_000, "{time_us} us");
+    // One whose bytes follow the handshake spares half a round trip or, in the other direction, none.
+    let sent = TcpFetch { course: Course::Sent, bytes: 5_000, ..short.clone() };
+    let unasked = TcpFetch { course: Course::Unasked, ..sent.clone() };
+    for (fetch, least_us) in [(sent, 120_000), (unasked, 160_000)] {
+        let time_us = tcp_fetch(between, &fetch, &mut unwatched).unwrap().unwrap();
+        assert!(time_us >= least_us, "{:?}: {time_us} us", fetch.course);
+        let hasty = TcpFetch { patience: Duration::from_millis(50), ..fetch };
+        assert_eq!(tcp_fetch(between, &hasty, &mut unwatched).unwrap(), None);
+    }
     let hasty = TcpFetch { patience: Duration::from_millis(50), ..short };
     assert_eq!(tcp_fetch(between, &hasty, &mut unwatched).unwrap(), None);
 }

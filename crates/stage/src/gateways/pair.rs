@@ -42,6 +42,8 @@ pub struct Setting {
 pub struct SplitSetting {
     /// Port of the servers.
     pub port: u16,
+    /// Whether clients are answered when their servers have answered.
+    pub is_late: bool,
     /// Buffer for all connections, such as `64MiB`.
     pub buffer: String,
     /// Congestion control of the carriers.
@@ -318,12 +320,13 @@ impl SplitSetting {
     /// Returns the section `[split]`, and the lines of split mode in `[[peer]]` and `[gateway]`. A gateway
     /// has the first address of its site.
     fn lines(&self, own: &End<'_>, far: &End<'_>) -> (String, String, String) {
-        let Self { port, buffer, congestion } = self;
+        let Self { port, is_late, buffer, congestion } = self;
+        let accept = if *is_late { "late" } else { "early" };
         let door = |end: &End<'_>| end.networks.iter().find_map(|network| network.hosts().next());
         let door = |end| SocketAddr::new(door(end).unwrap_or(end.listen.ip()), 4701);
         let networks: Vec<_> = own.networks.iter().map(|network| format!("\"{network}\"")).collect();
         let section = format!(
-            "[split]\nlisten = \"{}\"\nports = [{port}]\naccept = \"early\"\nbuffer = \"{buffer}\"\n\
+            "[split]\nlisten = \"{}\"\nports = [{port}]\naccept = \"{accept}\"\nbuffer = \"{buffer}\"\n\
              congestion = \"{congestion}\"\n\n",
             door(own)
         );

@@ -10,7 +10,7 @@ use maelstrom::status::Status;
 use netlab::LabError;
 use netlab::emulator::EmulatorConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
-use netlab::traffic::{TcpFetch, TcpReport, TcpTransfer, Watcher, tcp_fetch, tcp_transfer};
+use netlab::traffic::{Course, TcpFetch, TcpReport, TcpTransfer, Watcher, tcp_fetch, tcp_transfer};
 use nix::sys::signal::Signal;
 use simnet::link::LinkConfig;
 
@@ -27,13 +27,15 @@ pub enum Way {
     Direct,
     /// Gateways recover lost packets.
     Passive,
-    /// Connections end at the gateways, whose carriers are protected.
+    /// Connections end at the gateways, whose carriers are protected. Clients are answered at once.
     Split,
+    /// The same, and clients are answered when their servers have answered.
+    SplitLate,
 }
 
 impl Way {
     /// All ways.
-    pub const ALL: [Self; 3] = [Self::Direct, Self::Passive, Self::Split];
+    pub const ALL: [Self; 4] = [Self::Direct, Self::Passive, Self::Split, Self::SplitLate];
 
     /// Returns its name.
     pub fn name(self) -> &'static str {
@@ -41,7 +43,13 @@ impl Way {
             Self::Direct => "direct",
             Self::Passive => "passive",
             Self::Split => "split",
+            Self::SplitLate => "split-late",
         }
+    }
+
+    /// Returns whether connections end at the gateways.
+    pub fn is_split(self) -> bool {
+        matches!(self, Self::Split | Self::SplitLate)
     }
 }
 
@@ -69,12 +77,16 @@ pub struct WayPlan {
 impl WayPlan {
     /// Returns the gateways, if there are any.
     pub fn setting(&self) -> Option<Setting> {
-        let split =
-            SplitSetting { port: PORT, buffer: self.split_buffer.clone(), congestion: "bbr".to_owned() };
+        let split = SplitSetting {
+            port: PORT,
+            is_late: self.way == Way::SplitLate,
+            buffer: self.split_buffer.clone(),
+            congestion: "bbr".to_owned(),
+        };
         match self.way {
             Way::Direct => None,
             Way::Passive => Some(Setting::default()),
-            Way::Split => Some(Setting { split: Some(split), ..Setting::default() }),
+            Way::Split | Way::SplitLate => Some(Setting { split: Some(split), ..Setting::default() }),
         }
     }
 
@@ -129,20 +141,22 @@ impl WayStage {
         tcp_transfer(between(&self.sites), &transfer, watcher)
     }
 
-    /// Fetches bytes of the second site, and returns the time in microseconds; `None` if the patience ends
-    /// before.
+    /// Moves bytes on a connection from the first site to the second, and returns the time in microseconds;
+    /// `None` if the patience ends before.
     ///
     /// # Errors
     /// Those of [`tcp_fetch`].
     pub fn fetch(
         &self,
         bytes: u64,
+        course: Course,
         patience: Duration,
         watcher: Watcher<'_>,
     ) -> Result<Option<u64>, LabError> {
         let fetch = TcpFetch {
             congestion: Some(self.plan.congestion.clone()),
             bytes,
+            course,
             port: PORT,
             receive_buffer: self.plan.receive_buffer,
             patience,

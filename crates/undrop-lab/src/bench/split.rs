@@ -8,7 +8,7 @@ use clap::Args;
 use loss::LossModel;
 use maelstrom::status::Status;
 use netlab::topology::TwoSitesConfig;
-use netlab::traffic::unwatched;
+use netlab::traffic::{Course, unwatched};
 use simnet::units::{format_bit_rate, parse_bit_rate, parse_size};
 use stage::gateways::{Way, WayPlan, WayStage};
 use undrop::output;
@@ -17,17 +17,23 @@ use crate::bench::{guard, rig};
 
 /// Header bytes of a packet of the sites: IPv4, TCP, timestamps.
 const HEADER_BYTES: f64 = 52.0;
+/// Least share of what the link leaves to data that split mode is to reach at every latency.
+const SHARE_MIN: f64 = 0.9;
+/// Most time of a short flow in split mode: one-way delays, and that factor of them and of its bytes' time.
+const BOUND_DELAYS: f64 = 1.5;
+const BOUND_FACTOR: f64 = 1.2;
 /// Bytes of the fetch by which connections, carriers and gateways get to know the link.
 const WARM_UP_BYTES: u64 = 10_000_000;
 
 /// TCP between two sites without gateways, past passive gateways, and ended by gateways in split mode.
 ///
 /// Prints the goodput in the second half of each run, or with `--fetch` the time from the first packet of a
-/// connection to the last byte of the answer. Carriers have bbr, and gateways their default code.
+/// connection to its last byte. Carriers have bbr, and gateways their default code. With `split` a client is
+/// answered at once, with `split-late` when its server has answered.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// Ways: direct, passive, split.
-    #[arg(long, value_delimiter = ',', default_value = "direct,passive,split", value_parser = parse_way)]
+    /// Ways: direct, passive, split, split-late.
+    #[arg(long, value_delimiter = ',', default_value = "direct,passive,split,split-late", value_parser = parse_way)]
     way: Vec<Way>,
     /// Rate of the link.
     #[arg(long, default_value = "1gbit", value_parser = parse_bit_rate)]
@@ -59,6 +65,11 @@ pub(crate) struct Plan {
     /// Fetch answers of these sizes, one connection each, in place of long transfers.
     #[arg(long, value_delimiter = ',', value_parser = parse_size)]
     fetch: Vec<u64>,
+    /// Which end sends the bytes of a fetch: the server when it is asked, the server unasked, or the client.
+    /// The bound beside each time is 1.2 times 1.5 one-way delays and the size by the rate, with nothing for
+    /// the handshake on the LAN, which takes less than a millisecond there.
+    #[arg(long, value_delimiter = ',', default_value = "asked,sent", value_parser = parse_course)]
+    course: Vec<Course>,
     /// Number of fetches of each size.
     #[arg(long, default_value_t = 5)]
     fetches: usize,
@@ -113,6 +124,18 @@ fn parse_way(text: &str) -> Result<Way, String> {
     found.ok_or_else(|| format!("expected one of {names}, saw {text:?}"))
 }
 
+const COURSES: [(Course, &str); 3] =
+    [(Course::Asked, "asked"), (Course::Unasked, "unasked"), (Course::Sent, "sent")];
+
+fn parse_course(text: &str) -> Result<Course, String> {
+    let found = COURSES.into_iter().find(|&(_, name)| name == text);
+    found.map(|(course, _)| course).ok_or_else(|| format!("expected asked, unasked or sent, saw {text:?}"))
+}
+
+fn course_name(course: Course) -> &'static str {
+    COURSES.into_iter().find(|&(one, _)| one == course).map_or("", |(_, name)| name)
+}
+
 /// Runs all cells and prints a row of each.
 pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     let (rate, flows) = (format_bit_rate(plan.rate), plan.flows);
@@ -138,9 +161,9 @@ struct Transferred {
 
 fn transfers(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     println!(
-        "| loss | one way | hosts | receive buffer | way | Mbit/s (min–max) | of data's share | Jain | overhead | cores of both gateways | residual | carriers sent again |"
+        "| loss | one way | hosts | receive buffer | way | Mbit/s (min–max) | of data's share | at least 90 % | Jain | overhead | cores of both gateways | residual | carriers sent again |"
     );
-    println!("|---|--:|---|--:|---|--:|--:|--:|--:|--:|--:|--:|");
+    println!("|---|--:|---|--:|---|--:|--:|---|--:|--:|--:|--:|--:|");
     for cell in plan.cells() {
         let runs = (0..plan.runs).map(|seed| plan.measured(|| transfer(program, plan, &cell, seed)));
         let runs = runs.collect::<anyhow::Result<Vec<Transferred>>>()?;
@@ -149,17 +172,28 @@ fn transfers(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         let ((overhead, ..), (cores, ..)) = (of(|run| run.overhead), of(|run| run.cores));
         let packet_bytes = f64::from(TwoSitesConfig::default().lan_mtu);
         let room = plan.rate as f64 / 1e6 * (packet_bytes - HEADER_BYTES) / packet_bytes / (1.0 + overhead);
+        let share = mbps / room;
         let last = runs.last().map_or((0, 0), |run| (run.residual, run.carriers_resent));
         output::line(&format!(
-            "{} {mbps:.1} ({least:.1}–{most:.1}) | {:.0} % | {fairness:.3} | {:.1} % | {cores:.2} | {} | {} |",
+            "{} {mbps:.1} ({least:.1}–{most:.1}) | {:.1} % | {} | {fairness:.3} | {:.1} % | {cores:.2} | {} | {} |",
             head(&cell),
-            mbps * 100.0 / room,
+            share * 100.0,
+            verdict(cell.way, share >= SHARE_MIN),
             overhead * 100.0,
             last.0,
             last.1
         ))?;
     }
     Ok(())
+}
+
+/// Whether a way reaches its goal, which only split mode has.
+fn verdict(way: Way, is_reached: bool) -> &'static str {
+    match (way.is_split(), is_reached) {
+        (false, _) => "–",
+        (true, true) => "yes",
+        (true, false) => "no",
+    }
 }
 
 /// The first columns of a row.
@@ -225,37 +259,65 @@ fn jain(shares: &[u64]) -> f64 {
 
 fn fetches(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     let sizes: Vec<String> = plan.fetch.iter().map(|bytes| format!("{} KB", bytes / 1_000)).collect();
-    println!("| loss | one way | hosts | receive buffer | way | first fetch | {} |", sizes.join(" | "));
-    println!("|---|--:|---|--:|---|--:|{}", "--:|".repeat(sizes.len()));
+    println!(
+        "| loss | one way | hosts | receive buffer | way | bytes are | first fetch | {} |",
+        sizes.join(" | ")
+    );
+    println!("|---|--:|---|--:|---|---|--:|{}", "--:|".repeat(sizes.len()));
     for cell in plan.cells() {
-        for seed in 0..plan.runs {
-            let times = plan.measured(|| fetch_all(program, plan, &cell, seed))?;
-            let shown: Vec<String> = times.into_iter().map(|times| ms(times, plan.patience)).collect();
-            output::line(&format!("{} {} |", head(&cell), shown.join(" | ")))?;
+        for &course in &plan.course {
+            for seed in 0..plan.runs {
+                let (first, all) = plan.measured(|| fetch_all(program, plan, &cell, course, seed))?;
+                let sizes = plan.fetch.iter().zip(all);
+                let shown = sizes.map(|(&bytes, times)| {
+                    let bound_ms = bound_ms(&cell, bytes);
+                    let is_met = times.iter().all(Option::is_some) && median_ms(&times) <= bound_ms;
+                    let verdict = verdict(cell.way, is_met);
+                    format!("{}, at most {bound_ms:.0} ms: {verdict}", ms(times, plan.patience))
+                });
+                let shown: Vec<String> = shown.collect();
+                let (first, course) = (ms(vec![first], plan.patience), course_name(course));
+                output::line(&format!("{} {course} | {first} | {} |", head(&cell), shown.join(" | ")))?;
+            }
         }
     }
     Ok(())
 }
 
-/// Returns the times in microseconds of a first fetch, and of the fetches of each size.
+/// Longest time of a short flow in split mode, without the handshake on the LAN.
+fn bound_ms(cell: &WayPlan, bytes: u64) -> f64 {
+    let bytes_ms = bytes as f64 * 8.0 * 1e3 / cell.rate_bps as f64;
+    (cell.delay_us as f64 / 1e3 * BOUND_DELAYS + bytes_ms) * BOUND_FACTOR
+}
+
+fn median_ms(times: &[Option<u64>]) -> f64 {
+    rig::spread(times.iter().flatten().map(|&us| us as f64 / 1e3).collect()).0
+}
+
+/// Time in microseconds of each fetch of one size.
+type Times = Vec<Option<u64>>;
+
+/// Returns the time in microseconds of a first fetch, and those of the fetches of each size.
 fn fetch_all(
     program: &Path,
     plan: &Plan,
     cell: &WayPlan,
+    course: Course,
     seed: u64,
-) -> anyhow::Result<Vec<Vec<Option<u64>>>> {
+) -> anyhow::Result<(Option<u64>, Vec<Times>)> {
     let stage = cell.build(program, seed)?;
     let patience = Duration::from_secs(plan.patience);
-    let mut all = vec![vec![stage.fetch(WARM_UP_BYTES, patience, &mut unwatched)?]];
+    let first = stage.fetch(WARM_UP_BYTES, course, patience, &mut unwatched)?;
+    let mut all = Vec::new();
     for &bytes in &plan.fetch {
         let mut times = Vec::new();
         while times.len() < plan.fetches && times.last() != Some(&None) {
-            times.push(stage.fetch(bytes, patience, &mut unwatched)?);
+            times.push(stage.fetch(bytes, course, patience, &mut unwatched)?);
         }
         all.push(times);
     }
     stage.close()?;
-    Ok(all)
+    Ok((first, all))
 }
 
 /// Median and range of times; one that is missing exceeds the patience.
@@ -282,6 +344,23 @@ mod tests {
     fn a_fetch_that_did_not_end_is_longer_than_the_patience() {
         assert_eq!(ms(vec![Some(3_000), Some(1_000), Some(2_000)], 30), "2 ms (1–3)");
         assert_eq!(ms(vec![Some(3_000), None], 30), "more than 30 s");
-        assert!(parse_way("late").unwrap_err().contains("direct, passive, split"));
+        assert!(parse_way("late").unwrap_err().contains("direct, passive, split, split-late"));
+        assert!(parse_course("pushed").unwrap_err().contains("asked, unasked or sent"));
+        assert_eq!(COURSES.map(|(course, name)| parse_course(name) == Ok(course)), [true; 3]);
+    }
+
+    #[test]
+    fn the_bound_of_a_short_flow_follows_from_link_and_length() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            plan: Plan,
+        }
+        let line: Line = clap::Parser::parse_from(["bench", "--delay-ms", "50", "--loss", "none"]);
+        let cells = line.plan.cells();
+        // 1.2 × (75 ms + 8 ms).
+        assert!((bound_ms(&cells[0], 1_000_000) - 99.6).abs() < 1e-9, "{}", bound_ms(&cells[0], 1_000_000));
+        assert_eq!(verdict(Way::Passive, false), "–");
+        assert_eq!([true, false].map(|met| verdict(Way::SplitLate, met)), ["yes", "no"]);
     }
 }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use undrop::output;
 
-use super::{Costs, Plan, costs, cpu_s};
+use super::{Costs, Plan, costs, cpu_s, statuses};
 use crate::bench::rig;
 
 /// Bytes of the answer to a short connection.
-const SHORT: usize = 10_000;
+pub(super) const SHORT: usize = 10_000;
 /// Time after which a short connection counts as lost.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Interval between turns of both ends.
@@ -32,42 +32,73 @@ struct Fates {
     short_us: Vec<u64>,
     short_lost: usize,
     seconds: f64,
+    /// Bytes by which the memory of each gateway has grown with the connections.
+    grown: [u64; 2],
 }
 
 pub(super) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     println!(
-        "| connections | lost | bytes/s of each: mean (min–max) | short ones | lost | ms: median, 99 % | cores | MiB of each gateway |"
+        "| connections | lost | bytes/s of each: mean (min–max) | short ones | lost | ms: median, 99 % | cores | processor ms for each connection and second | MiB of each gateway | KiB for each connection | taken, opened, floods |"
     );
-    println!("|--:|--:|--:|--:|--:|--:|--:|---|");
-    let stage = plan.stage(program)?;
-    let to = stage.server();
-    let listener = stage.sites().b.hosts[0].run(|| TcpListener::bind(to))?;
-    listener.set_nonblocking(true)?;
-    let (is_over, before_s, begun) = (AtomicBool::new(false), cpu_s(&stage)?, Instant::now());
-    let fates = thread::scope(|scope| {
-        let serving = scope.spawn(|| serve(&listener, plan.each, &is_over));
-        let fates = stage.sites().a.hosts[0].run(|| crowd(to, plan));
-        is_over.store(true, Ordering::Relaxed);
-        serving.join().map_err(|_| anyhow::anyhow!("the server panicked"))??;
-        fates
-    })?;
-    let Costs { cores, resident_mib, .. } = costs(&stage, before_s, begun.elapsed().as_secs_f64())?;
+    println!("|--:|--:|--:|--:|--:|--:|--:|--:|---|---|--:|");
+    let (fates, costs) = plan.measured(|| measure(program, plan))?;
+    let Costs { cores, resident_mib, split, .. } = costs;
     let rates: Vec<f64> = fates.long.iter().map(|&bytes| bytes as f64 / fates.seconds).collect();
     let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
     let (_, least, most) = rig::spread(rates);
-    let mut times = fates.short_us;
-    times.sort_unstable();
+    let times = fates.short_us;
     let ms = |share: f64| rig::quantile(&times, share) as f64 / 1e3;
     output::line(&format!(
-        "| {} | {} | {mean:.0} ({least:.0}–{most:.0}) | {} | {} | {:.0}, {:.0} | {cores:.2} | {resident_mib:?} |",
+        "| {} | {} | {mean:.0} ({least:.0}–{most:.0}) | {} | {} | {:.0}, {:.0} | {cores:.2} | {:.3} | {resident_mib:?} | {:.1?} | {}, {}, {} |",
         fates.long.len(),
         fates.long_lost,
         times.len() + fates.short_lost,
         fates.short_lost,
         ms(0.5),
-        ms(0.99)
+        ms(0.99),
+        cores * 1e3 / plan.connections as f64,
+        fates.grown.map(|bytes| bytes as f64 / 1024.0 / plan.connections as f64),
+        split.taken,
+        split.opened,
+        split.floods
     ))?;
-    stage.close()
+    split.check((plan.connections + times.len()) as u64)
+}
+
+/// Runs the connections. The processor time is that of the time in which all of them are open, short ones
+/// included; the memory that of the processes alone, without the kernel's buffers of sockets.
+fn measure(program: &Path, plan: &Plan) -> anyhow::Result<(Fates, Costs)> {
+    let stage = plan.stage(program)?;
+    let to = stage.server();
+    let listener = stage.sites().b.hosts[0].run(|| TcpListener::bind(to))?;
+    listener.set_nonblocking(true)?;
+    let is_over = AtomicBool::new(false);
+    let resident = || -> anyhow::Result<[u64; 2]> {
+        let [near, far] = statuses(&stage)?;
+        Ok([rig::resident_bytes(near.gateway.pid)?, rig::resident_bytes(far.gateway.pid)?])
+    };
+    let before = resident()?;
+    let (mut fates, before_s) = thread::scope(|scope| {
+        let serving = scope.spawn(|| serve(&listener, plan.each, &is_over));
+        let mut crowd = Crowd::new(to, plan);
+        let fates = stage.sites().a.hosts[0].run(|| -> anyhow::Result<(Fates, f64)> {
+            crowd.begin_long()?;
+            let before_s = cpu_s(&stage)?;
+            crowd.begin_short();
+            // The long ones are still open.
+            let after = resident()?;
+            let mut fates = crowd.end();
+            fates.grown = [0, 1].map(|side| after[side].saturating_sub(before[side]));
+            Ok((fates, before_s))
+        });
+        is_over.store(true, Ordering::Relaxed);
+        serving.join().map_err(|_| anyhow::anyhow!("the server panicked"))??;
+        fates
+    })?;
+    let costs = costs(&stage, before_s, fates.seconds)?;
+    fates.short_us.sort_unstable();
+    stage.close()?;
+    Ok((fates, costs))
 }
 
 /// A connection at the server.
@@ -164,55 +195,80 @@ impl Client {
     }
 }
 
-/// Opens the long connections at the pace of short ones, and then begins short ones for the time of the plan.
-fn crowd(to: SocketAddr, plan: &Plan) -> anyhow::Result<Fates> {
-    let mut buffer = vec![0; 1 << 16];
-    let (mut fates, mut long, mut short) = (Fates::default(), Vec::new(), Vec::new());
-    let per_turn = (plan.fresh as f64 * TURN.as_secs_f64()).ceil().max(1.0) as usize;
-    while long.len() < plan.connections {
-        for _ in 0..per_turn.min(plan.connections - long.len()) {
-            long.push(Some(Client::begin(to, WANTS[0]).context("cannot begin a connection")?));
-        }
-        turn_long(&mut long, &mut buffer, &mut fates);
-        thread::sleep(TURN);
-    }
-    long.iter_mut().flatten().for_each(|client: &mut Client| client.bytes = 0);
-    let (begun, mut started) = (Instant::now(), 0);
-    while begun.elapsed().as_secs() < plan.seconds || !short.is_empty() {
-        let elapsed_s = begun.elapsed().as_secs_f64().min(plan.seconds as f64);
-        while started < (elapsed_s * plan.fresh as f64) as u64 {
-            started += 1;
-            match Client::begin(to, WANTS[1]) {
-                Ok(client) => short.push(client),
-                Err(_) => fates.short_lost += 1,
-            }
-        }
-        turn_long(&mut long, &mut buffer, &mut fates);
-        short.retain_mut(|client: &mut Client| match client.turn(&mut buffer) {
-            State::Open if client.begun.elapsed() < PATIENCE => true,
-            State::Ended if client.bytes == SHORT as u64 => {
-                fates.short_us.push(client.begun.elapsed().as_micros() as u64);
-                false
-            }
-            _ => {
-                fates.short_lost += 1;
-                false
-            }
-        });
-        thread::sleep(TURN);
-    }
-    fates.seconds = begun.elapsed().as_secs_f64();
-    fates.long = long.into_iter().flatten().map(|client| client.bytes).collect();
-    Ok(fates)
+/// All connections of the clients.
+struct Crowd<'a> {
+    to: SocketAddr,
+    plan: &'a Plan,
+    buffer: Vec<u8>,
+    long: Vec<Option<Client>>,
+    fates: Fates,
 }
 
-fn turn_long(long: &mut [Option<Client>], buffer: &mut [u8], fates: &mut Fates) {
-    for place in long {
-        if let Some(client) = place
-            && !matches!(client.turn(buffer), State::Open)
-        {
-            *place = None;
-            fates.long_lost += 1;
+impl<'a> Crowd<'a> {
+    fn new(to: SocketAddr, plan: &'a Plan) -> Self {
+        Self { to, plan, buffer: vec![0; 1 << 16], long: Vec::new(), fates: Fates::default() }
+    }
+
+    /// Opens the long connections at the pace of short ones.
+    fn begin_long(&mut self) -> anyhow::Result<()> {
+        let per_turn = (self.plan.fresh as f64 * TURN.as_secs_f64()).ceil().max(1.0) as usize;
+        while self.long.len() < self.plan.connections {
+            for _ in 0..per_turn.min(self.plan.connections - self.long.len()) {
+                let client = Client::begin(self.to, WANTS[0]).context("cannot begin a connection")?;
+                self.long.push(Some(client));
+            }
+            self.turn_long();
+            thread::sleep(TURN);
+        }
+        self.long.iter_mut().flatten().for_each(|client| client.bytes = 0);
+        Ok(())
+    }
+
+    /// Begins short connections for the time of the plan, and waits for their ends.
+    fn begin_short(&mut self) {
+        let Self { to, plan, .. } = *self;
+        let (begun, mut started, mut short) = (Instant::now(), 0, Vec::new());
+        while begun.elapsed().as_secs() < plan.seconds || !short.is_empty() {
+            let elapsed_s = begun.elapsed().as_secs_f64().min(plan.seconds as f64);
+            while started < (elapsed_s * plan.fresh as f64) as u64 {
+                started += 1;
+                match Client::begin(to, WANTS[1]) {
+                    Ok(client) => short.push(client),
+                    Err(_) => self.fates.short_lost += 1,
+                }
+            }
+            self.turn_long();
+            let Self { buffer, fates, .. } = self;
+            short.retain_mut(|client: &mut Client| match client.turn(buffer) {
+                State::Open if client.begun.elapsed() < PATIENCE => true,
+                State::Ended if client.bytes == SHORT as u64 => {
+                    fates.short_us.push(client.begun.elapsed().as_micros() as u64);
+                    false
+                }
+                _ => {
+                    fates.short_lost += 1;
+                    false
+                }
+            });
+            thread::sleep(TURN);
+        }
+        self.fates.seconds = begun.elapsed().as_secs_f64();
+    }
+
+    /// Ends the long connections.
+    fn end(self) -> Fates {
+        let long = self.long.into_iter().flatten().map(|client| client.bytes).collect();
+        Fates { long, ..self.fates }
+    }
+
+    fn turn_long(&mut self) {
+        for place in &mut self.long {
+            if let Some(client) = place
+                && !matches!(client.turn(&mut self.buffer), State::Open)
+            {
+                *place = None;
+                self.fates.long_lost += 1;
+            }
         }
     }
 }

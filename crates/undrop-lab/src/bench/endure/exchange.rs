@@ -28,19 +28,24 @@ pub(super) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         "| bytes each way, compared | s | Mbit/s each way | link failed for | carriers' connections reset | cores | MiB of each gateway |"
     );
     println!("|--:|--:|--:|--:|--:|--:|---|");
-    let mut stage = plan.stage(program)?;
-    let before_s = cpu_s(&stage)?;
-    let begun = Instant::now();
-    exchange(&mut stage, plan)?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let Costs { cores, resident_mib, reset } = costs(&stage, before_s, seconds)?;
+    let (seconds, costs) = plan.measured(|| {
+        let mut stage = plan.stage(program)?;
+        let before_s = cpu_s(&stage)?;
+        let begun = Instant::now();
+        exchange(&mut stage, plan)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let costs = costs(&stage, before_s, seconds)?;
+        stage.close()?;
+        Ok((seconds, costs))
+    })?;
+    let Costs { cores, resident_mib, reset, split } = costs;
     output::line(&format!(
         "| {} | {seconds:.1} | {:.0} | {} s | {reset} | {cores:.2} | {resident_mib:?} |\n",
         plan.bytes,
         plan.bytes as f64 * 8.0 / seconds / 1e6,
         plan.flap
     ))?;
-    stage.close()
+    split.check(1)
 }
 
 fn exchange(stage: &mut WayStage, plan: &Plan) -> anyhow::Result<()> {
