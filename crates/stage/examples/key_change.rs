@@ -1,10 +1,10 @@
 //! Cost of changing the key of two gateways under traffic.
 //!
 //! `key_change PROGRAM [CHANGES]`, by default 3: two sites on a link of 50 Mbit/s, 20 ms one way, that loses
-//! 1 % of the packets. One TCP connection (cubic) takes the bandwidth that it gets. Each change names the next
-//! key at one end, then at the other, and then drops the old one at both. It prints how many packets were not
-//! protected meanwhile, and fails if there is one, or if the link begins another session. It needs permission
-//! to make namespaces, and an idle machine.
+//! 1 % of the packets. One TCP connection (cubic) takes the bandwidth that it gets. Each change names the
+//! next key at one end, then at the other, and then drops the old one at both. It prints how many packets
+//! were not protected meanwhile, and fails if there is one, or if a session begins. It needs permission to
+//! make namespaces, and an idle machine.
 
 use std::fs;
 use std::path::Path;
