@@ -79,6 +79,7 @@ fn assert_no_repair_is_cut(sites: &TwoSites, pair: &GatewayPair, v6: bool, packe
     for egress in egress(pair) {
         let EgressStatus { source_packets, repair_packets, repairs_cut_in_two, long_packets, .. } = egress;
         assert!(source_packets > 100 && repair_packets > 10, "{source_packets} {repair_packets}");
+        println!("{repairs_cut_in_two} of {repair_packets} repairs cut in two");
         assert_eq!((repairs_cut_in_two, long_packets), (0, 0), "of {repair_packets} {}", pair.logs());
         assert_eq!(egress.packet_max, packet_max);
     }
