@@ -235,7 +235,8 @@ fn every_kind_of_mistake_in_a_nodes_configuration_has_its_place_and_remedy() {
             "[key]\nfile = \"absent.key\"\n",
             "key-file",
             2,
-            "for a new cluster, make a key with `undrop multicast genkey --out absent.key`, and copy it to all hosts",
+            "copy the key file of the cluster from another host to absent.key; for a new cluster, make a key with \
+             `undrop multicast genkey --out absent.key`, and copy it to all hosts",
         ),
     ] {
         let report = checked(&room, file);
