@@ -15,9 +15,11 @@ pub enum Signal {
     Interrupt,
     /// SIGHUP: reload the configuration.
     HangUp,
+    /// SIGUSR1: shut down, because another process starts at once in place of this one.
+    Restart,
 }
 
-/// SIGTERM, SIGINT and SIGHUP, blocked from their usual effect and read here instead.
+/// SIGTERM, SIGINT, SIGHUP and, if asked for, SIGUSR1, blocked from their usual effect and read here instead.
 #[derive(Debug)]
 pub struct Signals {
     descriptor: SignalFd,
@@ -31,10 +33,20 @@ impl Signals {
     /// # Errors
     /// The kernel's error.
     pub fn new() -> io::Result<Self> {
+        Self::of(&[Number::SIGTERM, Number::SIGINT, Number::SIGHUP])
+    }
+
+    /// The same for a process that can tell a stop from a restart: with SIGUSR1.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn with_restart() -> io::Result<Self> {
+        Self::of(&[Number::SIGTERM, Number::SIGINT, Number::SIGHUP, Number::SIGUSR1])
+    }
+
+    fn of(numbers: &[Number]) -> io::Result<Self> {
         let mut set = SigSet::empty();
-        for number in [Number::SIGTERM, Number::SIGINT, Number::SIGHUP] {
-            set.add(number);
-        }
+        numbers.iter().for_each(|number| set.add(*number));
         set.thread_block()?;
         let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         Ok(Self { descriptor })
@@ -51,6 +63,7 @@ impl Signals {
             Some(Number::SIGTERM) => Some(Signal::Terminate),
             Some(Number::SIGINT) => Some(Signal::Interrupt),
             Some(Number::SIGHUP) => Some(Signal::HangUp),
+            Some(Number::SIGUSR1) => Some(Signal::Restart),
             _ => None,
         })
     }
@@ -78,5 +91,11 @@ mod tests {
             signals.next().unwrap()
         });
         assert_eq!(seen.join().unwrap(), Some(Signal::HangUp));
+        let seen = std::thread::spawn(|| {
+            let signals = Signals::with_restart().unwrap();
+            pthread_kill(pthread_self(), Number::SIGUSR1).unwrap();
+            signals.next().unwrap()
+        });
+        assert_eq!(seen.join().unwrap(), Some(Signal::Restart));
     }
 }

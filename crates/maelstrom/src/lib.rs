@@ -17,6 +17,7 @@ mod error;
 mod exporter;
 pub mod findings;
 mod groups;
+mod guard;
 mod inlet;
 mod interfaces;
 mod lag;

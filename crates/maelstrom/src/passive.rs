@@ -45,6 +45,7 @@ use crate::engine::Engine;
 use crate::errands::{Errand, Errands};
 use crate::error::StartError;
 use crate::exporter::Exporter;
+use crate::guard;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
 use crate::names::Names;
@@ -143,6 +144,8 @@ pub struct Passive {
     pub(crate) watch: Watch,
     pub(crate) upgrade: Upgrade,
     pub(crate) stopping: bool,
+    /// Whether another process starts in place of this one.
+    pub(crate) restarts: bool,
 }
 
 impl Passive {
@@ -206,6 +209,9 @@ impl Passive {
         self.losses.close(&self.engine.gateway, &self.config);
         self.segments.settle();
         self.split = Split::default();
+        if !self.restarts {
+            guard::remove(&self.config.gateway.tunnel);
+        }
         Ok(())
     }
 
@@ -397,6 +403,9 @@ impl Passive {
 
     fn handle_signals(&mut self) -> io::Result<()> {
         while let Some(signal) = self.signals.next()? {
+            if signal != Signal::HangUp {
+                self.restarts = signal == Signal::Restart;
+            }
             match signal {
                 Signal::HangUp => {
                     self.fail_upgrade("the configuration is reloaded");

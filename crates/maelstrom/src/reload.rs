@@ -22,6 +22,7 @@ use crate::engine::ALL_OUTGOING;
 use crate::error::StartError;
 use crate::findings;
 use crate::groups;
+use crate::guard;
 use crate::names::keep_addresses;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
@@ -142,6 +143,12 @@ impl Passive {
         if let Some(Err(error)) = self.ports.outlets.tunnel.as_mut().map(|tunnel| tunnel.set_routes(&config))
         {
             warn!("{error}");
+        }
+        if let Err(error) = guard::set(&config) {
+            warn!("{error}");
+        }
+        if config.gateway.tunnel != self.config.gateway.tunnel {
+            guard::remove(&self.config.gateway.tunnel);
         }
         if let Some(control) = control {
             self.control = control;

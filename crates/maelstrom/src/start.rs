@@ -18,6 +18,7 @@ use crate::errands::{Errand, Errands};
 use crate::error::StartError;
 use crate::exporter::Exporter;
 use crate::groups;
+use crate::guard;
 use crate::inlet::START_PATIENCE;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
@@ -52,14 +53,18 @@ struct Parts {
 }
 
 impl Passive {
-    /// Opens everything that `config` names. The only changes to the machine are a TUN device and, once it
-    /// runs, tables of the firewall, which disappear with the process, and for split connections a route that
-    /// leads nowhere without these. A reload reads the file at `path`.
+    /// Opens everything that `config` names. The only changes to the machine are TUN devices and, once it
+    /// runs, tables of the firewall, which disappear with the process, for split connections a route that
+    /// leads nowhere without these, and routes that close tunnels (`guard.rs`). A reload reads the file at
+    /// `path`.
     ///
     /// # Errors
     /// The step that failed, with its remedy.
     pub fn start(path: &Path, config: GatewayConfig) -> Result<Self, StartError> {
-        let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
+        let signals = Signals::with_restart().map_err(|error| StartError::new("watch for signals", error))?;
+        // First, so that packets stay off other ways also while a later step fails.
+        guard::tell_leftovers(&config);
+        guard::set(&config)?;
         let ports = Ports::open(&config, Signs::new(random()?))?;
         let mut gateway = new_gateway(&config)?;
         let mut losses = LossSocket::open(&config, &mut gateway, clock_us());
@@ -81,7 +86,7 @@ impl Passive {
     /// # Errors
     /// The step that failed, with its remedy. The other process then keeps its work.
     pub fn take_over(path: &Path, config: GatewayConfig, link: Link) -> Result<Self, StartError> {
-        let signals = Signals::new().map_err(|error| StartError::new("watch for signals", error))?;
+        let signals = Signals::with_restart().map_err(|error| StartError::new("watch for signals", error))?;
         // Other signs than those of the other process: what that one injects has arrived here.
         let signs = Signs::new(random()?);
         let mut inlet = open_inlet_beside(&config, signs)?;
@@ -95,6 +100,7 @@ impl Passive {
         let Inheritance { socket, rack, tunnel, former } =
             Inheritance::take(link, &config, &mut tap, &mut engine)?;
         let tunnel = tunnel.map(|(device, routes)| Tunnel::adopt(&config, device, routes)).transpose()?;
+        guard::set(&config)?;
         let racked = config.rack.as_ref().zip(rack);
         let rack = racked.map(|(rack, left)| Racked::resume(clock_us(), rack, left)).transpose()?;
         let doors = doors::ends(&config).into_iter().map(Door::open).collect();
@@ -162,6 +168,7 @@ impl Passive {
             watch: Watch::default(),
             upgrade,
             stopping: false,
+            restarts: false,
             losses,
             cache,
             exporter,

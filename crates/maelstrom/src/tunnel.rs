@@ -1,7 +1,7 @@
 //! The device of the tunnel: by it packets leave for peers in tunnel mode, and those of their sites come.
 //!
 //! The device has offloads, so that one system call moves a whole super-packet. It disappears with the
-//! process, however that ends, and its routes with it.
+//! process, however that ends, and its routes with it. `guard.rs` decides which routes are left.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -15,6 +15,11 @@ const LINK: usize = 16;
 const ANSWER_MIN: usize = HEADER + 4;
 /// Maximum size of the description of one link.
 const ANSWER_MAX: usize = 1 << 15;
+/// Maximum number of datagrams in one list: those of some millions of routes.
+const DATAGRAMS_MAX: usize = 1 << 16;
+/// Kinds of messages: the end of a list, and an acknowledgement.
+const DONE: u16 = libc::NLMSG_DONE as u16;
+const ERROR: u16 = libc::NLMSG_ERROR as u16;
 
 /// Sets the length of an interface's transmit queue in the calling thread's network namespace.
 pub(crate) fn set_transmit_queue(index: u32, packets: u32) -> io::Result<()> {
@@ -128,6 +133,59 @@ impl Requests {
         request[6..8].copy_from_slice(&flags.to_ne_bytes());
         verdict(&ask(&self.0, &request)?)
     }
+
+    /// Sends such a request for a list, and passes each message of the answer to `each`: its kind, and what
+    /// follows the header of netlink. The kernel lists only what fits to the request's header, but before
+    /// Linux 4.20 everything.
+    pub(crate) fn dump(&self, kind: u16, body: &[u8], each: &mut impl FnMut(u16, &[u8])) -> io::Result<()> {
+        let on: libc::c_int = 1;
+        let (on_at, on_len) = (std::ptr::from_ref(&on).cast(), size_of_val(&on) as libc::socklen_t);
+        // An older kernel knows no such option.
+        // SAFETY: the value is readable memory of that length.
+        unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_NETLINK,
+                libc::NETLINK_GET_STRICT_CHK,
+                on_at,
+                on_len,
+            )
+        };
+        let mut request = vec![0; HEADER];
+        request.extend_from_slice(body);
+        let (len, flags) = (request.len() as u32, (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16);
+        request[..4].copy_from_slice(&len.to_ne_bytes());
+        request[4..6].copy_from_slice(&kind.to_ne_bytes());
+        request[6..8].copy_from_slice(&flags.to_ne_bytes());
+        let mut answer = ask(&self.0, &request)?;
+        for _ in 0..DATAGRAMS_MAX {
+            if deliver(&answer, each)? {
+                return Ok(());
+            }
+            answer = receive(&self.0)?;
+        }
+        Err(io::Error::other("expected an end of the kernel's list, saw none"))
+    }
+}
+
+/// Passes the messages of a datagram to `each`; true if the list ends in it.
+fn deliver(mut datagram: &[u8], each: &mut impl FnMut(u16, &[u8])) -> io::Result<bool> {
+    while let Some(len) = datagram.first_chunk().map(|len| u32::from_ne_bytes(*len) as usize) {
+        let Some(message) = datagram.get(..len).filter(|message| message.len() >= HEADER) else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "expected a message from rtnetlink, saw a part of one",
+            ));
+        };
+        match kind(message) {
+            Some(DONE) => return Ok(true),
+            Some(ERROR) => return verdict(message).map(|()| true),
+            Some(kind) => each(kind, &message[HEADER..]),
+            None => {}
+        }
+        datagram = datagram.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    Ok(false)
 }
 
 fn request(kind: u16, flags: libc::c_int, index: u32, attributes: &[u8]) -> Vec<u8> {
@@ -157,8 +215,13 @@ fn ask(socket: &OwnedFd, request: &[u8]) -> io::Result<Vec<u8>> {
     // Without an address, the message goes to the kernel.
     // SAFETY: the request is readable memory of that length.
     check_len(unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) })?;
+    receive(socket)
+}
+
+fn receive(socket: &OwnedFd) -> io::Result<Vec<u8>> {
     let mut answer = vec![0_u8; ANSWER_MAX];
-    // The kernel answers before `send` returns, so this call does not wait.
+    // The kernel answers before `send` returns, and goes on with a list before `recv` does, so this call does
+    // not wait.
     // SAFETY: the answer is writable memory of that length.
     let len = check_len(unsafe {
         libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT)
@@ -228,6 +291,33 @@ mod tests {
         for len in [0_u16, 3, 100] {
             let wrong = [len.to_ne_bytes(), [1, 0], [0, 0]].concat();
             assert_eq!(attributes(&wrong).count(), 0, "length {len}");
+        }
+    }
+
+    #[test]
+    fn a_list_has_messages_and_an_end() {
+        let message = |kind: u16, data: &[u8]| {
+            let mut bytes = vec![0; HEADER];
+            bytes[..4].copy_from_slice(&(HEADER as u32 + data.len() as u32).to_ne_bytes());
+            bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+            bytes.extend_from_slice(data);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            bytes
+        };
+        let mut seen = Vec::new();
+        let two = [message(libc::RTM_NEWROUTE, &[1, 2, 3]), message(libc::RTM_NEWROUTE, &[4])].concat();
+        let mut each = |kind, data: &[u8]| seen.push((kind, data.to_vec()));
+        assert!(!deliver(&two, &mut each).unwrap());
+        let end = [message(libc::RTM_NEWROUTE, &[]), message(DONE, &[0; 4]), two.clone()].concat();
+        assert!(deliver(&end, &mut each).unwrap());
+        let bodies: Vec<_> = seen.iter().map(|(_, data)| &data[..]).collect();
+        assert_eq!(bodies, [&[1, 2, 3][..], &[4], &[]]);
+        let refused = deliver(&message(ERROR, &(-libc::ENOENT).to_ne_bytes()), &mut |_, _| {}).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENOENT));
+        for len in 4..two.len() - 4 {
+            // A message that is cut short is an error, unless it is cut between two.
+            let is_whole = (HEADER + 3..HEADER + 8).contains(&len);
+            assert_eq!(deliver(&two[..len], &mut |_, _| {}).is_ok(), is_whole, "{len}");
         }
     }
 

@@ -81,6 +81,9 @@ fn units_start_the_program_of_the_package_and_come_back_after_a_failure() {
             assert_eq!(values(&unit, key), [value], "{name}: {key}");
         }
         assert!(!values(&unit, "ExecReload").is_empty(), "{name}");
+        // The signal by which a gateway leaves the routes that close tunnels.
+        let restart: &[&str] = if name == UNITS[0] { &["SIGUSR1"] } else { &[] };
+        assert_eq!(values(&unit, "RestartKillSignal"), restart, "{name}");
         assert!(values(&unit, "SystemCallFilter")[0] == "@system-service", "{name}");
         assert!(FROM_REPOSITORY.iter().any(|(_, to)| to.ends_with(&format!("systemd/system/{name}"))));
         // The documents that the unit names are in the package.

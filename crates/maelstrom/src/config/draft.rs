@@ -13,7 +13,7 @@ use super::keys::{ClassDraft, CodeDraft, Gateway, GatewayDraft};
 use super::multicast::{MulticastDraft, MulticastSection};
 use super::rack::{Rack, RackDraft};
 use super::split::{Split, SplitDraft};
-use super::types::{Code, Mode, PathChoice, Peer, PeerAddress, PeerPath, SchemeChoice};
+use super::types::{Code, FailChoice, Mode, PathChoice, Peer, PeerAddress, PeerPath, SchemeChoice};
 
 /// A gateway's whole configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,6 +136,7 @@ pub(super) struct PeerDraft {
     pub(super) path: Option<Setting<PathChoice>>,
     pub(super) mode: Option<Setting<Option<Mode>>>,
     pub(super) route: Option<Setting<bool>>,
+    pub(super) fail: Option<Setting<FailChoice>>,
     pub(super) paths: Option<Setting<Option<Vec<Setting<PeerPath>>>>>,
     pub(super) path_use: Option<Setting<PathUse>>,
     pub(super) resequence_ms: Option<Setting<u16>>,
@@ -180,6 +181,7 @@ impl PeerDraft {
             path: self.path.expect(GAP).value,
             mode: self.mode.expect(GAP).value.unwrap_or(mode),
             route: self.route.expect(GAP).value,
+            fail: self.fail.expect(GAP).value,
             paths: self.paths.expect(GAP).value.into_iter().flatten().map(|path| path.value).collect(),
             path_use: self.path_use.expect(GAP).value,
             resequence_ms: self.resequence_ms.expect(GAP).value,

@@ -52,8 +52,8 @@ pub use multicast::MulticastSection;
 pub use rack::Rack;
 pub use split::Split;
 pub use types::{
-    AcceptChoice, Code, Host, InjectionChoice, Mode, MtuChoice, PathChoice, Peer, PeerAddress, PeerPath,
-    SchemeChoice, TapChoice, UnknownChoice,
+    AcceptChoice, Code, FailChoice, Host, InjectionChoice, Mode, MtuChoice, PathChoice, Peer, PeerAddress,
+    PeerPath, SchemeChoice, TapChoice, UnknownChoice,
 };
 
 use diagnostics::Findings;

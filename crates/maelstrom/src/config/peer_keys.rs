@@ -10,7 +10,7 @@ use maelstrom_core::PathUse;
 use super::keys::{MODES, networks};
 use super::paths::{FURTHER_MAX, PathTable, USES};
 use super::tunnel::{AGGREGATE_US_MAX, RESEQUENCE_MS_MAX};
-use super::types::{Mode, PathChoice, PeerAddress, PeerPath};
+use super::types::{FailChoice, Mode, PathChoice, PeerAddress, PeerPath};
 use super::values::{self, PEER_NAME_CHARS_MAX};
 
 diagnostics::settings! {
@@ -92,6 +92,15 @@ diagnostics::settings! {
             form: Boolean,
             default: Fallback::Toml("true"),
             example: "route = true",
+        }
+        /// Treatment of packets to these networks while the gateway does not run although nobody stopped it,
+        /// in tunnel mode with `route`. With `closed` they are answered as unreachable, by routes that the
+        /// gateway sets beside those of the tunnel and removes when it is stopped. With `open` they take
+        /// whatever other route there is, unencrypted.
+        fail: FailChoice {
+            form: Choice(&[("closed", FailChoice::Closed), ("open", FailChoice::Open)]),
+            default: Fallback::Toml("\"closed\""),
+            example: "fail = \"closed\"",
         }
         /// With `checked`, missing packets are recovered only while nothing suggests that they took another
         /// path or were rewritten. With `trusted` they always are. Choose `trusted` only if the link is known

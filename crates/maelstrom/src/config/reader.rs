@@ -106,7 +106,7 @@ impl KeyFiles<'_> {
             self.key_of(title, "next_key_file", file)
         });
         let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
-        let PeerKeysDraft { name, address, carrier, rack, path, mode, route, .. } = peer;
+        let PeerKeysDraft { name, address, carrier, rack, path, mode, route, fail, .. } = peer;
         PeerDraft {
             name,
             address,
@@ -118,6 +118,7 @@ impl KeyFiles<'_> {
             path,
             mode,
             route,
+            fail,
             paths: peer.paths,
             path_use: peer.r#use,
             resequence_ms: peer.resequence_ms,

@@ -26,6 +26,26 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
             );
         }
     }
+    draft.peers.iter().for_each(|peer| fail_has_a_route(draft, peer, findings));
+}
+
+/// A gateway that sets no routes cannot close them either.
+fn fail_has_a_route(draft: &Draft, peer: &PeerDraft, findings: &mut Findings) {
+    // Without a place, the value is the default.
+    let Some(fail) = peer.fail.as_ref().filter(|fail| fail.span.is_some()) else { return };
+    let finding = if mode(draft, peer) == Some(Mode::Passive) {
+        Diagnostic::warning("foreign-setting", "a peer in passive mode has `fail`")
+            .note("the kernel forwards its packets whether the gateway runs or not")
+            .help("set `mode = \"tunnel\"` at both ends, or leave it out")
+    } else if let Some(route) = peer.route.as_ref().filter(|route| !route.value) {
+        Diagnostic::warning("foreign-setting", "a peer without routes of the gateway has `fail`")
+            .related(route.span.clone(), "`route` is here")
+            .note("whoever sets the routes decides which ones are left while the gateway does not run")
+            .help("leave out `fail`, or `route = false`")
+    } else {
+        return;
+    };
+    findings.add(finding.at(fail.span.clone()));
 }
 
 /// How packets travel to a peer.

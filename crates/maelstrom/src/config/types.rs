@@ -19,6 +19,15 @@ pub enum Mode {
     Tunnel,
 }
 
+/// Fate of packets to a peer in tunnel mode while the gateway does not run, although nobody stopped it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailChoice {
+    /// No other route takes them: they are answered as unreachable.
+    Closed,
+    /// They take the route that is left, in the clear.
+    Open,
+}
+
 /// The tap that copies the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapChoice {
@@ -249,6 +258,8 @@ pub struct Peer {
     pub mode: Mode,
     /// Whether the gateway sets the routes to its networks, in tunnel mode.
     pub route: bool,
+    /// Fate of packets to its networks while the gateway does not run, in tunnel mode with `route`.
+    pub fail: FailChoice,
     /// Further paths to it.
     pub paths: Vec<PeerPath>,
     /// How the paths share the datagrams.

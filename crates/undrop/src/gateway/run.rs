@@ -18,12 +18,14 @@ Examples:
   undrop gateway run gateway.toml --log debug
   kill -HUP PID    reload the file; if it has mistakes, the running configuration stays
   kill PID         stop; no route, device or setting is left
+  kill -USR1 PID   stop for a restart; routes that close tunnels are left
   undrop gateway upgrade    hand over to another version, while traffic flows";
 
 /// Run the gateway until SIGTERM or SIGINT.
 ///
 /// The kernel forwards the traffic, and the gateway reads copies of it. When the gateway stops or is killed,
-/// the traffic continues without protection.
+/// the traffic continues without protection. Peers in tunnel mode are reached through the gateway alone: see
+/// `fail`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("The configuration file:\n\n{}\n{EXAMPLES}", config::layout().describe()))]
 pub struct Args {

@@ -29,7 +29,7 @@ use crate::upgrade::{Successors, upgrade_by};
 const DEVICE: &str = "undrop1";
 
 /// Builds sites whose gateways know no other way to each other's hosts.
-fn apart(loss: f64) -> TwoSites {
+pub(crate) fn apart(loss: f64) -> TwoSites {
     apart_with(loss, &TwoSitesConfig::default())
 }
 

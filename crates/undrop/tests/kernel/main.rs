@@ -8,6 +8,7 @@ mod check_machine;
 mod differences;
 mod disturbance;
 mod doctor;
+mod fail_closed;
 mod firewall;
 mod forecasts;
 mod gateway;

@@ -4,6 +4,8 @@ use diagnostics::{Diagnostic, Findings};
 
 use super::super::cross::fixed;
 use super::super::draft::Draft;
+use super::super::tunnel;
+use super::super::types::Mode;
 use super::facts::{Facts, first_host};
 use super::route::Interface;
 
@@ -21,6 +23,7 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     tun_is_free(draft, facts, findings);
     listen_is_ours(draft, facts, interfaces, findings);
     routes_lead_to_wan(draft, facts, findings);
+    routes_lead_into_tunnel(draft, facts, findings);
     peers_are_elsewhere(draft, interfaces, findings);
 }
 
@@ -116,7 +119,8 @@ fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findin
     }
 }
 
-/// The tap does not see packets that leave by another interface, so that they get no repairs.
+/// The tap does not see packets that leave by another interface, so that they get no repairs. Packets for
+/// peers in tunnel mode have a route when the gateway runs; that to the peer itself is needed all the same.
 fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(wan) = &draft.gateway.wan else { return };
     // An absent interface, or one that is down, has no routes and was reported already.
@@ -126,8 +130,8 @@ fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     for peer in &draft.peers {
         let address = peer.address.iter().filter_map(fixed);
         let address = address.map(|a| (a.value.ip(), a.value.ip().to_string(), a.span));
-        let networks =
-            peer.networks.iter().map(|n| (first_host(&n.value), n.value.to_string(), n.span.clone()));
+        let networks = peer.networks.iter().filter(|_| tunnel::mode(draft, peer) != Some(Mode::Tunnel));
+        let networks = networks.map(|n| (first_host(&n.value), n.value.to_string(), n.span.clone()));
         for (destination, shown, span) in address.chain(networks) {
             match facts.routes.get(&destination) {
                 None => {}
@@ -150,6 +154,34 @@ fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
                     .help(format!("set `wan` to `{}`, or correct the route to {shown}", route.interface)),
                 ),
             }
+        }
+    }
+}
+
+/// While a gateway runs, a narrower route beside that of the tunnel takes packets in the clear.
+fn routes_lead_into_tunnel(draft: &Draft, facts: &Facts, findings: &mut Findings) {
+    let Some(device) = draft.gateway.tunnel.as_ref().filter(|_| facts.gateway_answers()) else { return };
+    // A gateway that has not read this file yet has no such device.
+    if facts.interface(&device.value).is_none() {
+        return;
+    }
+    for peer in draft.peers.iter().filter(|peer| tunnel::mode(draft, peer) == Some(Mode::Tunnel)) {
+        for network in &peer.networks {
+            let host = first_host(&network.value);
+            let Some(Some(route)) = facts.routes.get(&host) else { continue };
+            if route.interface == device.value {
+                continue;
+            }
+            let message = format!(
+                "packets to {host} leave through `{}`, past the tunnel `{}`",
+                route.interface, device.value
+            );
+            findings.add(
+                Diagnostic::warning("past-tunnel", message)
+                    .at(network.span.clone())
+                    .note("they are neither encrypted nor protected")
+                    .help(format!("`ip route get {host}` shows the route; delete it")),
+            );
         }
     }
 }

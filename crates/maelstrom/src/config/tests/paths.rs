@@ -66,6 +66,28 @@ fn packets_are_put_in_order_and_aggregated_in_a_tunnel_alone() {
 }
 
 #[test]
+fn a_tunnel_fails_closed_unless_the_file_says_open() {
+    let tunnel = format!("{GOOD}mode = \"tunnel\"\n");
+    assert_eq!(configuration(&tunnel).peers[0].fail, FailChoice::Closed);
+    for (word, fail) in [("closed", FailChoice::Closed), ("open", FailChoice::Open)] {
+        let stated = format!("{tunnel}fail = \"{word}\"\n");
+        assert!(examined(&stated).1.diagnostics().is_empty());
+        assert_eq!(configuration(&stated).peers[0].fail, fail);
+        // Where the gateway sets no routes.
+        for useless in [format!("{stated}route = false\n"), format!("{GOOD}fail = \"{word}\"\n")] {
+            let (_, report) = examined(&useless);
+            let codes: Vec<_> = report.diagnostics().iter().map(|finding| finding.code).collect();
+            assert_eq!((codes, report.errors()), (vec!["foreign-setting"], 0), "{useless}");
+        }
+    }
+    assert!(examined(&format!("{tunnel}route = false\n")).1.diagnostics().is_empty());
+    for (value, code) in [("\"shut\"", "bad-value"), ("\"\"", "bad-value"), ("true", "wrong-type")] {
+        let (_, report) = examined(&format!("{tunnel}fail = {value}\n"));
+        assert_eq!(report.diagnostics().iter().map(|one| one.code).collect::<Vec<_>>(), [code], "{value}");
+    }
+}
+
+#[test]
 fn each_path_has_ends_of_its_own() {
     let local = "local = \"10.82.9.1:4701\"\n";
     for (from, to, code) in [

@@ -28,3 +28,47 @@ fn a_path_whose_local_end_is_missing_is_told() {
     let strict = about_paths(|facts| facts.rp_filter_all = Some(1));
     assert_eq!(strict, [(Severity::Warning, "path-rp-filter")]);
 }
+
+#[test]
+fn networks_of_a_tunnel_need_no_route_but_none_may_lead_past_it() {
+    let text = format!("{FILE}mode = \"tunnel\"\n");
+    let by = |interface: &'static str| {
+        move |facts: &mut Facts| {
+            let route = facts.routes.get_mut(&"10.81.2.1".parse::<IpAddr>().unwrap()).unwrap();
+            *route = (!interface.is_empty()).then(|| Route {
+                interface: interface.to_owned(),
+                gateway: None,
+                mtu: None,
+            });
+        }
+    };
+    let codes = |change: &dyn Fn(&mut Facts)| -> Vec<_> {
+        let about_routes = ["no-route", "other-interface", "past-tunnel"];
+        let found = found(&text, |facts| change(facts));
+        found.iter().map(|one| one.code).filter(|code| about_routes.contains(code)).collect()
+    };
+    // Before the gateway runs, any route will do: the gateway sets a narrower one.
+    for interface in ["", "wan0", "lan0"] {
+        assert!(codes(&by(interface)).is_empty(), "{interface}");
+    }
+    let running = |facts: &mut Facts| {
+        facts.control = Some(ControlPlace::Answered);
+        facts.interfaces.as_mut().unwrap().push(interface("undrop1", 1400, &[]));
+        let networks: Vec<IpAddr> = facts.routes.keys().copied().collect();
+        for to in networks {
+            facts
+                .routes
+                .insert(to, Some(Route { interface: "undrop1".to_owned(), gateway: None, mtu: None }));
+        }
+        facts.routes.get_mut(&"10.81.9.2".parse::<IpAddr>().unwrap()).unwrap().as_mut().unwrap().interface =
+            "wan0".to_owned();
+    };
+    assert!(codes(&running).is_empty());
+    for interface in ["wan0", "lan0"] {
+        let past = |facts: &mut Facts| {
+            running(facts);
+            by(interface)(facts);
+        };
+        assert_eq!(codes(&past), ["past-tunnel"], "{interface}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Routes that keep packets for peers in tunnel mode from every other way while no gateway carries them
+//! (docs/adr/0047).
+//!
+//! The device of the tunnel disappears with the process, and its routes with it. These routes are worse than
+//! any other, so that they count from then on, and they stay when the process is killed. An orderly stop
+//! removes them, and so does the next start if the file asks for them no longer.
+
+use std::io;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netio::barrier::Barrier;
+use tracing::{info, warn};
+
+use crate::config::{FailChoice, GatewayConfig, Mode};
+use crate::error::StartError;
+
+/// Number by which the kernel's tables name this program. No other one in `/etc/iproute2/rt_protos` has it.
+const PROTOCOL: u8 = 147;
+/// Lowest metric of these routes. Routes of operators and of routing daemons have lower ones.
+const METRIC: u32 = 4_000_000_000;
+
+/// Sets the routes that a configuration asks for, and removes others that a gateway with this device has set.
+///
+/// # Errors
+/// The route that could not be set; those before it are set.
+pub(crate) fn set(config: &GatewayConfig) -> Result<(), StartError> {
+    let barrier = barrier(&config.gateway.tunnel);
+    let wanted = wanted(config);
+    let present = match barrier.networks() {
+        Ok(present) => present,
+        Err(error) if wanted.is_empty() => {
+            warn!("cannot read the routes of this machine: {error}");
+            return Ok(());
+        }
+        Err(error) => return Err(StartError::new("read the routes of this machine", error)),
+    };
+    let of = |network: &IpNet| (network.network(), network.prefix_len());
+    for network in wanted.iter().filter(|network| !present.contains(&of(network))) {
+        barrier.set(of(network)).map_err(|error| {
+            let remedy = if error.kind() == io::ErrorKind::AlreadyExists {
+                format!("; delete the present route of metric {}", barrier.metric)
+            } else {
+                String::new()
+            };
+            let step =
+                format!("keep packets to {network} from other routes{remedy}, or set `fail = \"open\"`");
+            StartError::new(step, error)
+        })?;
+    }
+    let is_wanted = |network: &&(IpAddr, u8)| wanted.iter().any(|one| of(one) == **network);
+    for network in present.iter().filter(|network| !is_wanted(network)) {
+        delete(barrier, *network);
+    }
+    Ok(())
+}
+
+/// Tells which of these routes an earlier process has left, before [`set`].
+pub(crate) fn tell_leftovers(config: &GatewayConfig) {
+    let left = barrier(&config.gateway.tunnel).networks().unwrap_or_default().len();
+    if left > 0 {
+        info!("the process before was not stopped in order: {left} routes closed its tunnels since then");
+    }
+}
+
+/// Removes all of these routes of a gateway with this device.
+pub(crate) fn remove(device: &str) {
+    let barrier = barrier(device);
+    match barrier.networks() {
+        Ok(present) => present.into_iter().for_each(|network| delete(barrier, network)),
+        Err(error) => warn!("cannot read the routes of this machine: {error}"),
+    }
+}
+
+fn delete(barrier: Barrier, (address, prefix): (IpAddr, u8)) {
+    if let Err(error) = barrier.remove((address, prefix)) {
+        warn!("cannot delete the unreachable route to {address}/{prefix}: {error}");
+    }
+}
+
+/// The networks of these routes.
+fn wanted(config: &GatewayConfig) -> Vec<IpNet> {
+    let closed = config
+        .peers
+        .iter()
+        .filter(|peer| peer.mode == Mode::Tunnel && peer.route && peer.fail == FailChoice::Closed);
+    let mut networks: Vec<IpNet> = closed.flat_map(|peer| peer.networks.iter().copied()).collect();
+    // The gateways of a rack have the same ones.
+    networks.sort();
+    networks.dedup();
+    networks
+}
+
+/// The routes of a gateway with this device. Several gateways of one machine differ in its name, and their
+/// routes in the metric.
+fn barrier(device: &str) -> Barrier {
+    let hash = device.bytes().fold(0_u16, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    Barrier { protocol: PROTOCOL, metric: METRIC + u32::from(hash) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateways_of_one_machine_know_their_own_routes() {
+        let metrics: Vec<u32> = (0..50).map(|number| barrier(&format!("undrop{number}")).metric).collect();
+        let mut distinct = metrics.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), metrics.len());
+        assert!(metrics.iter().all(|metric| (METRIC..=METRIC + 0xffff).contains(metric)));
+    }
+}

@@ -1,0 +1,238 @@
+//! Packets for peers in tunnel mode while their gateway does not run: they take no other way in the clear,
+//! unless the file or an orderly stop allows it.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use netlab::topology::{TwoSites, WAN};
+use nix::sys::signal::Signal;
+use stage::gateways::{End, GatewayPair, Setting};
+use testkit::wait_until;
+
+use crate::by_tunnel::{apart, in_tunnel_mode, ip};
+use crate::firewall::lab::possible;
+use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_for_peer, wait_until_up};
+use crate::upgrade::{Successors, upgrade_by};
+
+/// The device of the tunnel.
+const DEVICE: &str = "undrop1";
+
+/// Sites whose gateways have a default route to each other, as over the Internet. The first one counts what
+/// its site sends by it in the clear.
+fn sites() -> TwoSites {
+    let sites = apart(0.0);
+    for (near, far) in [(&sites.a, &sites.b), (&sites.b, &sites.a)] {
+        for (family, next_hop) in [("-4", far.wan_v4()), ("-6", far.wan_v6())] {
+            ip(&near.gateway, &[family, "route", "add", "default", "via", &next_hop.to_string(), "dev", WAN]);
+        }
+    }
+    let [v4, v6] = sites.a.networks();
+    let rules = format!(
+        "add table inet leak; \
+         add chain inet leak out {{ type filter hook postrouting priority 0; policy accept; }}; \
+         add rule inet leak out oifname {WAN} ip saddr {v4} ip protocol udp counter; \
+         add rule inet leak out oifname {WAN} ip6 saddr {v6} meta l4proto udp counter"
+    );
+    let counts = sites.a.gateway.run(|| Command::new("nft").arg(rules).status()).unwrap();
+    assert!(counts.success());
+    sites
+}
+
+/// Packets of either IP version that the first site has sent in the clear.
+fn leaked(sites: &TwoSites) -> [u64; 2] {
+    let list = || Command::new("nft").args(["list", "chain", "inet", "leak", "out"]).output();
+    let output = sites.a.gateway.run(list).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let counts: Vec<u64> = text
+        .lines()
+        .filter_map(|line| line.split_once("counter packets ")?.1.split(' ').next()?.parse().ok())
+        .collect();
+    counts.try_into().unwrap_or_else(|_| panic!("expected two counters in {text}"))
+}
+
+/// Starts gateways in tunnel mode, with these lines for their peers.
+fn start(sites: &TwoSites, lines: &str) -> GatewayPair {
+    let ends = End::of(sites);
+    let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
+    for (side, end) in ends.iter().enumerate() {
+        in_tunnel_mode(&pair, side);
+        let text = std::fs::read_to_string(pair.config(side)).unwrap();
+        std::fs::write(pair.config(side), text.replace("key_file =", &format!("{lines}key_file ="))).unwrap();
+        pair.launch(side, end.namespace).unwrap();
+    }
+    pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    pair
+}
+
+/// The routes that close tunnels, in the gateway of the first site.
+fn closing(sites: &TwoSites) -> Vec<String> {
+    let routes = |family| ip(&sites.a.gateway, &[family, "route", "show", "proto", "147"]);
+    let text = routes("-4") + &routes("-6");
+    text.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// The routes of both networks of the other site.
+fn both(sites: &TwoSites) -> Vec<String> {
+    sites.b.networks().iter().map(|network| format!("unreachable {network}")).collect()
+}
+
+/// Packets that a host sends all the time to hosts of the other site.
+struct Traffic {
+    ends: AtomicBool,
+    sent: AtomicU64,
+}
+
+impl Traffic {
+    const fn new() -> Self {
+        Self { ends: AtomicBool::new(false), sent: AtomicU64::new(0) }
+    }
+
+    fn run(&self, from: &netlab::Namespace, to: [IpAddr; 2]) {
+        from.run(|| {
+            let sockets = ["0.0.0.0:0", "[::]:0"].map(|any| UdpSocket::bind(any).unwrap());
+            while !self.ends.load(Ordering::Relaxed) {
+                for (socket, to) in sockets.iter().zip(to) {
+                    // A gateway that has no way says so; the next packet may have one.
+                    let _ = socket.send_to(&[7; 200], SocketAddr::new(to, 4_999));
+                }
+                self.sent.fetch_add(1, Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+    }
+
+    /// Waits until this many packets more have left.
+    fn wait_for(&self, more: u64) {
+        let before = self.sent.load(Ordering::Relaxed);
+        wait_until("packets are sent", || self.sent.load(Ordering::Relaxed) >= before + more);
+    }
+}
+
+/// Runs `during` while each site sends to the other one.
+fn under_traffic<T>(sites: &TwoSites, during: impl FnOnce(&Traffic) -> T) -> T {
+    /// Ends the traffic also if a check fails.
+    struct End<'a>(&'a Traffic);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.ends.store(true, Ordering::Relaxed);
+        }
+    }
+    let traffic = Traffic::new();
+    thread::scope(|scope| {
+        for (near, far) in [(&sites.a, &sites.b), (&sites.b, &sites.a)] {
+            let (traffic, to) = (&traffic, [far.host_v4(0), far.host_v6(0)]);
+            scope.spawn(move || traffic.run(&near.hosts[0], to));
+        }
+        let _end = End(&traffic);
+        traffic.wait_for(50);
+        during(&traffic)
+    })
+}
+
+fn wait_until_gone(sites: &TwoSites) {
+    wait_until("the device is gone", || !ip(&sites.a.gateway, &["-oneline", "link"]).contains(DEVICE));
+}
+
+#[test]
+fn a_tunnel_end_that_is_killed_lets_nothing_pass_in_the_clear_and_the_next_start_goes_on() {
+    let name = "a_tunnel_end_that_is_killed_lets_nothing_pass_in_the_clear_and_the_next_start_goes_on";
+    if !possible(name) {
+        return;
+    }
+    let sites = sites();
+    let mut pair = start(&sites, "");
+    assert_eq!(closing(&sites), both(&sites));
+    under_traffic(&sites, |traffic| {
+        let dropped = |pair: &GatewayPair| pair.status(1).unwrap().not_tunnelled.values().sum::<u64>();
+        let before = dropped(&pair);
+        pair.kill(0).unwrap();
+        wait_until_gone(&sites);
+        traffic.wait_for(200);
+        assert_eq!((leaked(&sites), closing(&sites)), ([0, 0], both(&sites)));
+        // The other end says so, and counts what it drops.
+        wait_for_peer(&pair, 1, "the far end is down", |peer| !peer.up);
+        wait_for_log(&pair, "no datagram of the peer arrives");
+        let mut health = Command::new(PROGRAM);
+        health.args(["gateway", "health", "--config"]).arg(pair.config(1));
+        assert_eq!(health.output().unwrap().status.code(), Some(2));
+        wait_until("dropped packets are counted", || dropped(&pair) > before + 100);
+        pair.launch(0, &sites.a.gateway).unwrap();
+        pair.wait_until_up(Duration::from_secs(30)).unwrap();
+        wait_for_log(&pair, "the process before was not stopped in order: 2 routes");
+        let travelled = peer(&pair, 0).egress.source_packets;
+        wait_for_peer(&pair, 0, "packets travel again", |peer| peer.egress.source_packets > travelled + 100);
+        assert_eq!((leaked(&sites), closing(&sites)), ([0, 0], both(&sites)));
+        // The restart of a service is no stop.
+        pair.child(0).unwrap().signal(Signal::SIGUSR1).unwrap();
+        wait_until_gone(&sites);
+        traffic.wait_for(200);
+        assert_eq!((leaked(&sites), closing(&sites)), ([0, 0], both(&sites)));
+        pair.launch(0, &sites.a.gateway).unwrap();
+        pair.wait_until_up(Duration::from_secs(30)).unwrap();
+        // An orderly stop is one.
+        assert!(pair.child(0).unwrap().terminate(Duration::from_secs(10)).unwrap().success());
+        assert!(closing(&sites).is_empty());
+        wait_until("packets take the other way", || leaked(&sites).iter().all(|count| *count > 0));
+    });
+}
+
+#[test]
+fn a_tunnel_end_that_fails_open_leaves_its_packets_to_other_routes() {
+    if !possible("a_tunnel_end_that_fails_open_leaves_its_packets_to_other_routes") {
+        return;
+    }
+    let sites = sites();
+    let mut pair = start(&sites, "fail = \"open\"\n");
+    assert!(closing(&sites).is_empty());
+    under_traffic(&sites, |_| {
+        assert_eq!(leaked(&sites), [0, 0]);
+        pair.kill(0).unwrap();
+        wait_until_gone(&sites);
+        wait_until("packets take the other way", || leaked(&sites).iter().all(|count| *count > 0));
+    });
+}
+
+#[test]
+fn routes_that_close_a_tunnel_follow_the_file_and_pass_to_the_next_process() {
+    if !possible("routes_that_close_a_tunnel_follow_the_file_and_pass_to_the_next_process") {
+        return;
+    }
+    let sites = sites();
+    let mut pair = start(&sites, "");
+    let none: Vec<String> = Vec::new();
+    for (line, open) in
+        [("fail = \"open\"\n", true), ("route = false\n", true), ("fail = \"closed\"\n", false)]
+    {
+        reload(&mut pair, 0, |text| text.replace("key_file =", &format!("{line}key_file =")));
+        assert_eq!(closing(&sites), if open { none.clone() } else { both(&sites) }, "{line}");
+        reload(&mut pair, 0, |text| text.replace(line, ""));
+        assert_eq!(closing(&sites), both(&sites), "after {line}");
+    }
+    // One network fewer.
+    let networks = sites.b.networks().map(|network| format!("\"{network}\""));
+    let (all, one) = (networks.join(", "), networks[0].clone());
+    reload(&mut pair, 0, |text| text.replace(&all, &one));
+    assert_eq!(closing(&sites), both(&sites)[..1]);
+    reload(&mut pair, 0, |text| text.replace(&one, &all));
+    let mut successors = Successors::default();
+    wait_until_up(&pair);
+    successors.add(upgrade_by(&pair.config(0)).unwrap_or_else(|said| panic!("{said}\n{}", pair.logs())));
+    assert_eq!(closing(&sites), both(&sites));
+    successors.stop();
+    wait_until_gone(&sites);
+    assert_eq!(closing(&sites), none);
+    drop(pair);
+    // Routes that a killed process left go also if the next one needs none of it.
+    let mut pair = start(&sites, "");
+    pair.kill(0).unwrap();
+    let text = std::fs::read_to_string(pair.config(0)).unwrap();
+    std::fs::write(pair.config(0), text.replace("key_file =", "fail = \"open\"\nkey_file =")).unwrap();
+    wait_until_gone(&sites);
+    assert_eq!(closing(&sites), both(&sites));
+    pair.launch(0, &sites.a.gateway).unwrap();
+    pair.wait_until_up(Duration::from_secs(30)).unwrap();
+    assert_eq!(closing(&sites), none);
+}
