@@ -1,5 +1,5 @@
 //! Routes that keep packets for peers in tunnel mode from every other way while no gateway carries them
-//! (docs/adr/0047).
+//! (docs/adr/0048).
 //!
 //! The device of the tunnel disappears with the process, and its routes with it. These routes are worse than
 //! any other, so that they count from then on, and they stay when the process is killed. An orderly stop

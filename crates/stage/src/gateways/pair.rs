@@ -35,6 +35,17 @@ pub struct Setting {
     pub tick: bool,
     /// Connections that end at the gateways; none if absent.
     pub split: Option<SplitSetting>,
+    /// How packets travel in a tunnel; they travel beside the repairs if absent.
+    pub tunnel: Option<TunnelSetting>,
+}
+
+/// Tunnel mode of both gateways.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TunnelSetting {
+    /// Longest time for which a packet waits for others, in microseconds.
+    pub aggregate_us: u16,
+    /// Whether packets take other routes after a gateway has been killed.
+    pub fails_open: bool,
 }
 
 /// Split mode of both gateways.
@@ -61,6 +72,7 @@ impl Default for Setting {
             injection: "auto",
             tick: true,
             split: None,
+            tunnel: None,
         }
     }
 }
@@ -70,6 +82,12 @@ impl Setting {
     /// losses of the link.
     pub fn layered() -> Self {
         Self { schedule: Schedule::layered(), ..Self::default() }
+    }
+
+    /// Returns a gateway's defaults in tunnel mode. The gateways must know no other way to each other's hosts
+    /// ([`part`](super::part)).
+    pub fn tunnel() -> Self {
+        Self { tunnel: Some(TunnelSetting::default()), ..Self::default() }
     }
 }
 
@@ -316,6 +334,14 @@ impl Drop for GatewayPair {
     }
 }
 
+impl TunnelSetting {
+    /// Returns the lines of tunnel mode in `[[peer]]`.
+    fn lines(&self) -> String {
+        let fail = if self.fails_open { "open" } else { "closed" };
+        format!("aggregate_us = {}\nfail = \"{fail}\"\n", self.aggregate_us)
+    }
+}
+
 impl SplitSetting {
     /// Returns the section `[split]`, and the lines of split mode in `[[peer]]` and `[gateway]`. A gateway
     /// has the first address of its site.
@@ -371,8 +397,10 @@ fn shell(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &Setting) 
     let networks: Vec<_> = far.networks.iter().map(|network| format!("\"{network}\"")).collect();
     let (split, of_peer, local) =
         setting.split.as_ref().map_or_else(Default::default, |split| split.lines(own, far));
+    let in_tunnel = setting.tunnel.as_ref().map(TunnelSetting::lines).unwrap_or_default();
+    let mode = if setting.tunnel.is_some() { "tunnel" } else { "passive" };
     let before = format!(
-        "[gateway]\n{local}mode = \"passive\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\
+        "[gateway]\n{local}mode = \"{mode}\"\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\ntap = \"{}\"\n\
          injection = \"{}\"\ntick = {}\n\n",
         own.wan,
         own.listen,
@@ -382,7 +410,7 @@ fn shell(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &Setting) 
         setting.tick,
     );
     let after = format!(
-        "{split}[[peer]]\n{of_peer}address = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",
+        "{split}[[peer]]\n{of_peer}{in_tunnel}address = \"{}\"\nnetworks = [{}]\nkey_file = \"peer.key\"\n",
         far.listen,
         networks.join(", "),
     );

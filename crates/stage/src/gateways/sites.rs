@@ -1,5 +1,8 @@
 //! Two sites, and the ends of their traffic.
 
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
 use loss::LossModel;
 use netlab::LabError;
 use netlab::emulator::EmulatorConfig;
@@ -25,4 +28,21 @@ pub fn sites(
 /// Returns the traffic's ends: site A's first host and site B's.
 pub fn between(sites: &TwoSites) -> Between<'_> {
     Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) }
+}
+
+/// Deletes the routes by which gateways know each other's hosts, so that tunnels can lead there.
+///
+/// # Errors
+/// If a route is missing.
+pub fn part(sites: &TwoSites) -> anyhow::Result<()> {
+    for (near, far) in [(&sites.a, &sites.b), (&sites.b, &sites.a)] {
+        for network in far.networks() {
+            let family = if network.addr().is_ipv4() { "-4" } else { "-6" };
+            let delete = [family, "route", "del", &network.to_string()];
+            let status = near.gateway.run(|| Command::new("ip").args(delete).status());
+            let status = status.context("running `ip`")?;
+            ensure!(status.success(), "`ip {}` failed", delete.join(" "));
+        }
+    }
+    Ok(())
 }

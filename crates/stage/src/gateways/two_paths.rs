@@ -2,16 +2,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use ipnet::IpNet;
 use netlab::emulator::{Emulator, EmulatorConfig};
 use netlab::topology::{TwoSites, TwoSitesConfig};
 use simnet::link::LinkConfig;
 
 use super::pair::{End, GatewayPair, Setting};
+use super::sites::part;
 
 /// Interface of a gateway toward the second link.
 const SECOND: &str = "wan1";
@@ -37,17 +37,12 @@ impl TwoPaths {
         let sites = TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(first))?;
         let config = EmulatorConfig { interface: SECOND.to_owned(), ..EmulatorConfig::symmetric(second) };
         let second = Emulator::start(&sites.a.gateway, &sites.b.gateway, &config)?;
-        for (near, far, own) in [(&sites.a, &sites.b, 1), (&sites.b, &sites.a, 2)] {
+        for (near, own) in [(&sites.a, 1), (&sites.b, 2)] {
             let address: IpNet =
                 format!("10.82.9.{own}/24").parse().context("an address of the laboratory")?;
             near.gateway.add_address(SECOND, address)?;
-            for network in far.networks() {
-                let family = if network.addr().is_ipv4() { "-4" } else { "-6" };
-                let delete = [family, "route", "del", &network.to_string()];
-                let status = near.gateway.run(|| Command::new("ip").args(delete).status())?;
-                ensure!(status.success(), "`ip {}` failed", delete.join(" "));
-            }
         }
+        part(&sites)?;
         Ok(Self { second, sites })
     }
 
@@ -56,10 +51,10 @@ impl TwoPaths {
     /// # Errors
     /// If a file cannot be written.
     pub fn prepare(&self, program: &Path, path_use: Option<&str>) -> anyhow::Result<GatewayPair> {
-        let pair = GatewayPair::prepare(program, &End::of(&self.sites), &Setting::default())?;
+        let pair = GatewayPair::prepare(program, &End::of(&self.sites), &Setting::tunnel())?;
         for (side, [own, other]) in [[1, 2], [2, 1]].into_iter().enumerate() {
             let text = fs::read_to_string(pair.config(side)).context("reading a gateway's configuration")?;
-            let mut text = text.replace("mode = \"passive\"", "mode = \"tunnel\"");
+            let mut text = text;
             if let Some(path_use) = path_use {
                 let paths = format!(
                     "use = \"{path_use}\"\npaths = [{{ address = \"10.82.9.{other}:4701\", local = \

@@ -1,4 +1,5 @@
-//! TCP between two sites by each way: without gateways, past passive ones, and ended by gateways.
+//! TCP between two sites by each way: without gateways, past passive ones, through their tunnel, and ended by
+//! gateways.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,7 +16,7 @@ use nix::sys::signal::Signal;
 use simnet::link::LinkConfig;
 
 use super::pair::{End, GatewayPair, Setting, SplitSetting};
-use super::sites::between;
+use super::sites::{between, part};
 
 /// Port of the servers.
 const PORT: u16 = 8_080;
@@ -31,11 +32,13 @@ pub enum Way {
     Split,
     /// The same, and clients are answered when their servers have answered.
     SplitLate,
+    /// Packets travel in datagrams of the gateways, which recover lost ones.
+    Tunnel,
 }
 
 impl Way {
     /// All ways.
-    pub const ALL: [Self; 4] = [Self::Direct, Self::Passive, Self::Split, Self::SplitLate];
+    pub const ALL: [Self; 5] = [Self::Direct, Self::Passive, Self::Split, Self::SplitLate, Self::Tunnel];
 
     /// Returns its name.
     pub fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Way {
             Self::Passive => "passive",
             Self::Split => "split",
             Self::SplitLate => "split-late",
+            Self::Tunnel => "tunnel",
         }
     }
 
@@ -87,6 +91,7 @@ impl WayPlan {
             Way::Direct => None,
             Way::Passive => Some(Setting::default()),
             Way::Split | Way::SplitLate => Some(Setting { split: Some(split), ..Setting::default() }),
+            Way::Tunnel => Some(Setting::tunnel()),
         }
     }
 
@@ -105,6 +110,9 @@ impl WayPlan {
         let config = TwoSitesConfig { tcp_buffer_max: self.buffer_max, ..TwoSitesConfig::default() };
         let sites = TwoSites::build(&config, &EmulatorConfig::symmetric(link))?;
         let setting = self.setting();
+        if self.way == Way::Tunnel {
+            part(&sites)?;
+        }
         let pair =
             setting.map(|setting| GatewayPair::start(program, &End::of(&sites), &setting)).transpose()?;
         Ok(WayStage { pair, sites, plan: self.clone() })

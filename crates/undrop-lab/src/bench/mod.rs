@@ -22,6 +22,7 @@ mod split;
 mod stall;
 mod standstill;
 mod tcp;
+mod tunnel;
 mod udp;
 
 use std::path::PathBuf;
@@ -76,6 +77,9 @@ pub(crate) enum Command {
     Stall(stall::Plan),
     /// A tunnel over two paths, of which one loses packets and the other dies for seconds.
     Paths(paths::Plan),
+    /// Tunnel mode beside no tunnel and other tunnels: goodput, processor time, delay, aggregation, a killed
+    /// end.
+    Tunnel(tunnel::Plan),
     /// Memory use and recovery over minutes.
     Soak(soak::Plan),
     All(all::Plan),
@@ -121,6 +125,7 @@ pub(crate) fn run(
         Command::Endure(plan) => endure::run(&program()?, plan),
         Command::Stall(plan) => stall::run(&program()?, plan),
         Command::Paths(plan) => paths::run(&program()?, plan),
+        Command::Tunnel(plan) => tunnel::run(&program()?, plan),
         Command::Soak(plan) => soak::run(&program()?, plan),
     }?;
     Ok(ExitCode::SUCCESS)

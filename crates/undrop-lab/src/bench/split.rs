@@ -32,7 +32,7 @@ const WARM_UP_BYTES: u64 = 10_000_000;
 /// answered at once, with `split-late` when its server has answered.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// Ways: direct, passive, split, split-late.
+    /// Ways: direct, passive, split, split-late, tunnel.
     #[arg(long, value_delimiter = ',', default_value = "direct,passive,split,split-late", value_parser = parse_way)]
     way: Vec<Way>,
     /// Rate of the link.

@@ -1,0 +1,91 @@
+//! Goodput of TCP through each tunnel, its processor time, and the delay that it adds.
+
+use std::path::Path;
+use std::time::Duration;
+
+use loss::LossModel;
+use netlab::traffic::{Pace, TcpTransfer, UdpStream, udp_stream, unwatched};
+use stage::gateways::Setting;
+use undrop::output;
+
+use super::Plan;
+use super::report::{Figure, Sheet};
+use super::system::System;
+use crate::bench::rig;
+
+/// Packets a second of the stream whose delay is measured, and their bytes of payload.
+const PROBE: (f64, usize) = (500.0, 200);
+
+/// Measures all cells of each system, and then its delay without losses.
+///
+/// # Errors
+/// If a tunnel does not start, or TCP delivers a byte that was not sent.
+pub(super) fn run(program: &Path, plan: &Plan, sheet: &mut Sheet) -> anyhow::Result<()> {
+    let systems = plan.systems();
+    let cells = plan.loss.len() * plan.congestion.len() * systems.len();
+    let count = cells as u64 * plan.runs + (systems.len() as u64 * plan.runs);
+    output::note(format_args!("{count} runs, about {} min", (count * (plan.seconds + 4)).div_ceil(60)));
+    for loss in &plan.loss {
+        for congestion in &plan.congestion {
+            for &system in &systems {
+                for seed in 0..plan.runs {
+                    let figures =
+                        plan.measured(|| transfer(program, plan, system, (loss, congestion.as_str()), seed))?;
+                    let labels = [
+                        ("loss", loss.to_string()),
+                        ("hosts", congestion.clone()),
+                        ("tunnel", system.name().to_owned()),
+                    ];
+                    sheet.add("TCP through a tunnel", &labels, figures)?;
+                }
+            }
+        }
+    }
+    for &system in &systems {
+        for seed in 0..plan.runs {
+            let figures = plan.measured(|| delay(program, plan, system, seed))?;
+            let labels = [("tunnel", system.name().to_owned())];
+            sheet.add("Delay of single packets beyond that of the link, no loss", &labels, figures)?;
+        }
+    }
+    Ok(())
+}
+
+fn transfer(
+    program: &Path,
+    plan: &Plan,
+    system: System,
+    (loss, congestion): (&LossModel, &str),
+    seed: u64,
+) -> anyhow::Result<Vec<Figure>> {
+    let sites = plan.sites(loss, seed)?;
+    let running = system.start(program, &plan.peers, &sites, &Setting::tunnel())?;
+    let before = running.cpu_s()?;
+    let transfer = TcpTransfer {
+        congestion: Some(congestion.to_owned()),
+        duration: Duration::from_secs(plan.seconds),
+        ..TcpTransfer::default()
+    };
+    let report = rig::transfer(&sites, &transfer)?;
+    let cpu_s = running.cpu_s()? - before;
+    anyhow::ensure!(report.mismatch.is_none(), "TCP delivered a byte that was not sent");
+    let gigabytes = report.forward.received_bytes() as f64 / 1e9;
+    let cost = if gigabytes > 0.0 { cpu_s / gigabytes } else { 0.0 };
+    Ok(vec![("Mbit/s", report.forward.second_half_bps() / 1e6), ("processor seconds per GB", cost)])
+}
+
+fn delay(program: &Path, plan: &Plan, system: System, seed: u64) -> anyhow::Result<Vec<Figure>> {
+    let sites = plan.sites(&LossModel::None, seed)?;
+    let running = system.start(program, &plan.peers, &sites, &Setting::tunnel())?;
+    let stream = UdpStream {
+        pace: Pace::Packets(PROBE.0),
+        payload_bytes: PROBE.1,
+        duration: Duration::from_secs(plan.seconds),
+        ..UdpStream::default()
+    };
+    let report = udp_stream(rig::between(&sites), &stream, &mut unwatched)?;
+    drop(running);
+    let sorted = report.sorted_latencies_us();
+    let beyond = |share| rig::quantile(&sorted, share) as f64 - 1_000.0 * plan.delay_ms as f64;
+    Ok(vec![("p50, us", beyond(0.5)), ("p99, us", beyond(0.99)), ("missing", report.missing() as f64)])
+}
