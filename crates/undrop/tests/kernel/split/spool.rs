@@ -13,7 +13,8 @@ fn with_spool(text: String) -> String {
 impl Lab {
     /// Files in the directory of a gateway's configuration, which is that of its bytes too.
     fn files(&self, side: usize) -> Vec<PathBuf> {
-        let directory = self.pair.config(side).parent().unwrap();
+        let config = self.pair.config(side);
+        let directory = config.parent().unwrap();
         let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
         files.sort();
         files
