@@ -4,6 +4,7 @@ import io.aeron.Aeron.Context;
 import io.aeron.ChannelUriStringBuilder;
 import io.aeron.CommonContext;
 import io.aeron.ExclusivePublication;
+import io.aeron.FragmentAssembler;
 import io.aeron.Publication;
 import io.aeron.Subscription;
 import io.aeron.driver.MediaDriver;
@@ -199,7 +200,9 @@ final class Aeron {
         for (int group = 0; group < groups; group++) {
             final int channelGroup = group;
             streams[group] = client.addSubscription(channel(), FIRST_STREAM + group);
-            handlers[group] = (buffer, offset, length, header) -> deliver(channelGroup, buffer, offset, length, header);
+            // A message that is longer than a packet comes in fragments.
+            handlers[group] = new FragmentAssembler(
+                (buffer, offset, length, header) -> deliver(channelGroup, buffer, offset, length, header), size);
         }
         readRig();
         final BackoffIdleStrategy idle = idle();

@@ -13,6 +13,9 @@
 static const int READY_CHECK_MS = 20, PORT = 31000;
 static const size_t HELLO_SIZE = MESSAGE_SIZE_MIN;
 
+// Longest segment: with its headers it fits a packet of 1,500 bytes.
+static const size_t SEGMENT_MAX = 1400;
+
 // How often a tuned sender asks who follows, before the start: 1,024 streams asking each millisecond would start nothing.
 static const double START_GRTT_S = 0.1;
 
@@ -32,7 +35,7 @@ struct channel {
 // A receiver's end of the stream of one sender in one group.
 struct inbox {
     size_t len;
-    uint8_t bytes[MESSAGE_SIZE_MAX];
+    uint8_t bytes[]; // has room for a message
 };
 
 struct system {
@@ -45,7 +48,9 @@ struct system {
 
 static uint32_t buffer_size(const struct system *s) {
     uint32_t share = BUFFERS_ALL / (s->p.groups * s->p.senders);
-    return std::min(std::max(share, BUFFER_MIN), BUFFER_MAX);
+    // A long message must fit, with others behind it.
+    uint32_t least = std::max<uint32_t>(BUFFER_MIN, 4 * s->p.size);
+    return std::min(std::max(share, least), BUFFER_MAX);
 }
 
 static double tuned_grtt_s(const struct system *s) { return setting_number(&s->p, "grtt_us", 1000) * 1e-6; }
@@ -99,7 +104,7 @@ static void start_sender(struct system *s, struct channel *channel) {
     unsigned parity = setting_number(&s->p, "parity", s->tuned ? 0 : 16);
     NormSetTxRate(session, setting_number(&s->p, "mbit", 100) * 1e6); // the library's default is 64 kbit/s
     if (s->tuned) tune_sender(s, session);
-    if (!NormStartSender(session, s->p.index + 1, buffer_size(s), s->p.size, block, parity, 0))
+    if (!NormStartSender(session, s->p.index + 1, buffer_size(s), std::min(s->p.size, SEGMENT_MAX), block, parity, 0))
         fail("norm: cannot start a sender");
     NormSetAutoParity(session, setting_number(&s->p, "auto_parity", 0));
     NormSetTxCacheBounds(session, buffer_size(s), 16, 4096);
@@ -134,7 +139,7 @@ static void open_channels(struct system *s) {
 static void read_stream(struct system *s, const struct channel *channel, NormObjectHandle stream) {
     struct inbox *inbox = (struct inbox *)NormObjectGetUserData(stream);
     if (inbox == NULL) {
-        inbox = (struct inbox *)calloc(1, sizeof *inbox);
+        inbox = (struct inbox *)calloc(1, sizeof *inbox + s->p.size);
         if (inbox == NULL) fail("no memory for a stream");
         NormObjectSetUserData(stream, inbox);
     }

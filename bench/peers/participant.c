@@ -160,7 +160,7 @@ static void fill_message(const struct participant *p, uint8_t *message, uint32_t
 }
 
 void participant_send_all(struct participant *p, send_call *send, void *context) {
-    uint8_t message[MESSAGE_SIZE_MAX];
+    static uint8_t message[MESSAGE_SIZE_MAX];
     for (uint64_t n = 0; n < p->count; n++) {
         uint32_t group = splitmix64(p->seed ^ ((uint64_t)p->index << 40) ^ n) % p->groups;
         fill_message(p, message, group, n);

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { MESSAGE_SIZE_MIN = 32, MESSAGE_SIZE_MAX = 1400, GROUPS_MAX = 1024 };
+enum { MESSAGE_SIZE_MIN = 32, MESSAGE_SIZE_MAX = 1 << 20, GROUPS_MAX = 1024 };
 
 // What the rig wrote; COMMAND_NONE when the wait ended for another reason.
 enum command { COMMAND_NONE, COMMAND_GO, COMMAND_STOP, COMMAND_END };

@@ -11,7 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PORT = 30880, RECEIVE_BUFFER = 4 << 20 };
+// A datagram of DATAGRAM_MAX bytes fits a packet of 1,500 bytes.
+enum { PORT = 30880, RECEIVE_BUFFER = 4 << 20, DATAGRAM_MAX = 1472 };
 
 // 239.88.x.y with the group in x and y, from 1 on.
 static struct in_addr group_address(unsigned group) {
@@ -61,7 +62,7 @@ static unsigned group_of(struct msghdr *header) {
 }
 
 static void receive_all(struct participant *p, int fd) {
-    uint8_t message[MESSAGE_SIZE_MAX + 1], control[128];
+    uint8_t message[DATAGRAM_MAX + 1], control[128];
     for (;;) {
         struct iovec part = {.iov_base = message, .iov_len = sizeof message};
         struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
@@ -74,6 +75,7 @@ static void receive_all(struct participant *p, int fd) {
 int main(int argc, char **argv) {
     struct participant p;
     participant_init(&p, argc, argv);
+    if (p.size > DATAGRAM_MAX) fail("--size: expected at most %d without fragments, saw %zu", DATAGRAM_MAX, p.size);
     int fd = p.sends ? open_sender(&p) : open_receiver(&p);
     say("ready");
     for (;;) {
