@@ -128,8 +128,8 @@ diagnostics::settings! {
             default: Fallback::Toml("1"),
             example: "hops = 1",
         }
-        /// Differentiated services code point (DSCP) of all datagrams of this node. For IPv4, the kernel
-        /// derives their priority from it.
+        /// Differentiated services code point (DSCP) of all datagrams of this node, and their priority in the
+        /// queues of this machine (`SO_PRIORITY`), as Linux derives it from the DSCP.
         dscp: u8 {
             form: Integer::new(0, 63),
             default: Fallback::Toml("0"),
@@ -404,11 +404,12 @@ diagnostics::settings! {
             example: "payloads = 4096",
         }
         /// Number of messages that may wait in a subscription, unless it sets its own number. Each of them
-        /// may hold a buffer of about `datagram_max` bytes, however short it is.
+        /// may hold a buffer of about `datagram_max` bytes, however short it is. After a process was stopped,
+        /// all that the kernel's buffers hold comes at once; the default has room for that at usual lengths.
         queue: usize {
             form: Integer::new(1, ENTRIES_MAX),
-            default: Fallback::Toml("1024"),
-            example: "queue = 1024",
+            default: Fallback::Toml("16384"),
+            example: "queue = 16384",
         }
         /// Number of bytes of messages that may wait in a subscription, unless it sets its own number. A
         /// single message may be longer.

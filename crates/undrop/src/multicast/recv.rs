@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use ricochet::{
     Event, GroupChange, GroupNews, History, HistoryNews, JoinOptions, Lost, MemberChange, MemberNews,
-    Message, Order, OrderChange, OrderNews, RecvTimeoutError, RegistryNews, Start, Subscription,
+    Message, Node, Order, OrderChange, OrderNews, RecvTimeoutError, RegistryNews, Start, Subscription,
 };
 use serde::Serialize;
 
@@ -149,7 +149,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     while args.count.is_none_or(|count| received < count) {
         if interrupt.is_requested() {
             // Without a count, a signal is the regular end. The node leaves its groups when it is dropped.
-            let is_alone = received == 0 && isolation(&node.status(), &args.node.seeds()).is_some();
+            let is_alone = received == 0 && is_isolated(&node, &args.node.seeds(), alone.is_none());
             let differs = settings::report(&node.status(), received == 0);
             let is_wrong = is_alone || differs;
             let code = if is_wrong { ExitCode::FAILURE } else { report_losses(&subscription) };
@@ -157,9 +157,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         if start.elapsed() >= ALONE
             && let Some(seeds) = alone.take()
-            && let Some(cause) = isolation(&node.status(), &seeds)
         {
-            output::note(format_args!("error: {}\nhelp: {}", cause.what, cause.remedy));
+            is_isolated(&node, &seeds, false);
         }
         let left = args.seconds.map_or(STOP_CHECK, |all| all.saturating_sub(start.elapsed()));
         match subscription.recv_event_timeout(left.min(STOP_CHECK)) {
@@ -179,9 +178,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let code = report_losses(&subscription);
-    let is_alone = received == 0 && isolation(&node.status(), &args.node.seeds()).is_some();
+    let is_alone = received == 0 && is_isolated(&node, &args.node.seeds(), alone.is_none());
     let differs = settings::report(&node.status(), received == 0);
     Ok(if is_alone || differs { ExitCode::FAILURE } else { code })
+}
+
+/// Returns whether the node knows no other one although it should; says why unless that is told.
+fn is_isolated(node: &Node, seeds: &[String], is_told: bool) -> bool {
+    let cause = isolation(&node.status(), seeds);
+    if let Some(cause) = cause.as_ref().filter(|_| !is_told) {
+        output::note(format_args!("error: {}\nhelp: {}", cause.what, cause.remedy));
+    }
+    cause.is_some()
 }
 
 impl Args {

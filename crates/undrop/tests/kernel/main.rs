@@ -20,6 +20,8 @@ mod log_outlets;
 mod managed_mtu;
 mod moldudp64;
 mod multicast;
+mod multicast_load;
+mod multicast_refusals;
 mod names;
 mod nat;
 mod node;

@@ -13,16 +13,16 @@ use testkit::wait_until;
 use crate::pair::PROGRAM;
 use crate::schema::faults_by_file;
 
-const HERE: [&str; 6] = ["--interface", "lo", "--address", "127.0.0.1", "--port", "0"];
+pub(crate) const HERE: [&str; 6] = ["--interface", "lo", "--address", "127.0.0.1", "--port", "0"];
 
-fn undrop(args: &[&str]) -> Command {
+pub(crate) fn undrop(args: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg("multicast").args(args);
     command
 }
 
 /// A process that is killed when the test ends, also if it fails.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -32,7 +32,7 @@ impl Drop for Running {
 }
 
 /// Starts a receiver; returns its process and the address that it prints.
-fn receiver(args: &[&str]) -> (Running, String) {
+pub(crate) fn receiver(args: &[&str]) -> (Running, String) {
     let mut command = undrop(&["recv"]);
     command.args(args).args(HERE).arg("--unicast").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Running(command.spawn().unwrap());
@@ -42,7 +42,7 @@ fn receiver(args: &[&str]) -> (Running, String) {
     (child, address.unwrap_or_else(|| panic!("no address in {said:?}")).to_owned())
 }
 
-fn send(seed: &str, args: &[&str], lines: &str) -> Output {
+pub(crate) fn send(seed: &str, args: &[&str], lines: &str) -> Output {
     let mut command = undrop(&["send"]);
     command.args(args).args(HERE).args(["--unicast", "--seed", seed, "--linger", "0.2"]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -235,85 +235,6 @@ fn members_with_another_longest_datagram_name_the_setting_and_fail() {
     std::fs::remove_file(&config).unwrap();
 }
 
-/// A receiver whose output nobody reads for a while drops messages. Each is printed or reported, and the exit
-/// code says that not all were printed.
-#[test]
-fn a_receiver_that_is_read_too_slowly_says_so() {
-    let config = std::env::temp_dir().join(format!("undrop-slow-{}.toml", std::process::id()));
-    std::fs::write(&config, "[buffers]\nqueue = 64\n").unwrap();
-    let shown = config.display().to_string();
-    let (mut receiver, seed) = receiver(&["load", "--json", "--config", &shown, "--seconds", "20"]);
-    std::fs::remove_file(&config).unwrap();
-    // Nobody reads the pipe meanwhile, which holds far fewer lines.
-    let sent = send(&seed, &["load", "--size", "1000", "--count", "2000", "--rate", "2000"], "");
-    assert!(sent.status.success(), "{sent:?}");
-    let mut lines = BufReader::new(receiver.0.stdout.take().unwrap()).lines();
-    let (mut next, mut dropped) = (0, 0);
-    while next < 2_000 {
-        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-        let (first, last) = match line["sequence"].as_u64() {
-            Some(number) => (number, number),
-            None => {
-                assert_eq!(line["reason"], "the reader was too slow");
-                dropped += 1;
-                (line["lost"][0].as_u64().unwrap(), line["lost"][1].as_u64().unwrap())
-            }
-        };
-        assert_eq!(first, next, "nothing is missing between what is printed and what is reported");
-        next = last + 1;
-    }
-    assert!(dropped > 0);
-    stop(&receiver, Signal::SIGTERM);
-    assert_eq!(receiver.0.wait().unwrap().code(), Some(1));
-}
-
-#[test]
-fn a_sender_without_members_can_refuse_and_says_why() {
-    let nobody = ["--seed", "127.0.0.1:9", "--patience", "1", "--require-members"];
-    let mut command = undrop(&["send", "load", "--count", "1", "--size", "10"]);
-    let refused = command.args(nobody).args(HERE).arg("--unicast").output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("expected at least 1 other members") && said.contains("127.0.0.1:9"), "{said}");
-    assert!(said.contains("help: name the address and port of a live node"), "{said}");
-    let mut command = undrop(&["recv", "load", "--seconds", "1", "--seed", "127.0.0.1:9"]);
-    assert_eq!(command.args(HERE).arg("--unicast").status().unwrap().code(), Some(1));
-    let mut command = undrop(&["recv", "load", "--seconds", "1", "--seed", "[::1]:7900"]);
-    let refused = command.args(HERE).arg("--unicast").output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(1) && said.contains("expected an IPv4 address"), "{said}");
-}
-
-/// The kernel holds what comes for a process that stands still. When it goes on, all of that comes at once,
-/// so that its queue must hold as much.
-#[test]
-fn a_receiver_that_is_stopped_for_a_while_misses_nothing() {
-    const COUNT: usize = 3_000;
-    let count = COUNT.to_string();
-    let config = std::env::temp_dir().join(format!("undrop-stopped-{}.toml", std::process::id()));
-    std::fs::write(&config, format!("[buffers]\nqueue = {COUNT}\n")).unwrap();
-    let args = ["load", "--count", &count, "--json", "--seconds", "60", "--config", config.to_str().unwrap()];
-    let (mut receiver, seed) = receiver(&args);
-    std::fs::remove_file(&config).unwrap();
-    let output = receiver.0.stdout.take().unwrap();
-    let lines =
-        std::thread::spawn(move || BufReader::new(output).lines().map_while(Result::ok).collect::<Vec<_>>());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let sent = send(&seed, &["load", "--size", "200", "--count", &count, "--rate", "1500"], "");
-            assert!(sent.status.success(), "{sent:?}");
-        });
-        std::thread::sleep(std::time::Duration::from_millis(700));
-        stop(&receiver, Signal::SIGSTOP);
-        std::thread::sleep(std::time::Duration::from_millis(1_500));
-        stop(&receiver, Signal::SIGCONT);
-    });
-    assert!(receiver.0.wait().unwrap().success());
-    let lines = lines.join().unwrap();
-    assert_eq!(lines.len(), COUNT);
-    assert!(lines.iter().all(|line| line.contains("payload")), "messages alone, and no loss report");
-}
-
 #[test]
 fn a_line_that_is_too_long_is_refused_and_the_others_are_sent() {
     let (receiver, seed) = receiver(&["prices", "--count", "2", "--fifo"]);
@@ -401,7 +322,7 @@ fn the_doctor_reports_its_findings() {
     assert!(String::from_utf8_lossy(&missing.stderr).contains("ip link"), "{missing:?}");
 }
 
-fn stop(running: &Running, signal: Signal) {
+pub(crate) fn stop(running: &Running, signal: Signal) {
     kill(Pid::from_raw(running.0.id().cast_signed()), signal).unwrap();
 }
 
