@@ -89,12 +89,16 @@ pub(crate) struct Figures {
     pub(crate) recovered_ms: Spread,
     /// Latency of all other messages.
     pub(crate) straight_ms: Spread,
+    /// Latency of all messages, lost or not.
+    pub(crate) all_ms: Spread,
     /// Latency of the last message of each group, lost or not.
     pub(crate) last_ms: Spread,
     /// Latency of the last messages that were lost.
     pub(crate) last_recovered_ms: Spread,
     /// Last messages of their groups that were never delivered.
     pub(crate) last_undelivered: u64,
+    /// Share of the messages that were delivered, in percent.
+    pub(crate) delivered_percent: f64,
     /// Messages that were never delivered.
     pub(crate) undelivered: u64,
     /// Messages that were never delivered although the kernel reported no loss of them.
@@ -162,6 +166,10 @@ pub(crate) fn judge(cell: &Cell, schedule: Schedule, receivers: &[Receiver]) -> 
         figures.lost_untold += receiver.lost_untold;
         judge_one(cell, schedule, receiver, &last, &mut figures, &mut latencies);
     }
+    let due = cell.messages() * receivers.len() as u64;
+    figures.delivered_percent = (due - figures.undelivered) as f64 * 100.0 / due.max(1) as f64;
+    let all = [&latencies.recovered[..], &latencies.straight].concat();
+    figures.all_ms = Spread::of(all);
     figures.recovered_ms = Spread::of(latencies.recovered);
     figures.straight_ms = Spread::of(latencies.straight);
     figures.last_ms = Spread::of(latencies.last);
@@ -322,6 +330,7 @@ mod tests {
         assert_eq!((figures.undelivered, figures.undelivered_not_lost, figures.duplicates), (1, 0, 1));
         assert_eq!((figures.recovered_ms.count, figures.recovered_ms.max), (1, 3.0));
         assert_eq!((figures.straight_ms.count, figures.straight_ms.p50), (2, 0.1));
+        assert_eq!((figures.all_ms.count, figures.all_ms.max, figures.delivered_percent), (3, 3.0, 75.0));
         assert_eq!((figures.last_ms.count, figures.last_recovered_ms.count), (1, 0));
         assert_eq!(figures.lateness_ms.max, 0.0005);
     }

@@ -11,6 +11,7 @@ mod participant;
 pub(crate) mod ricochet;
 mod run;
 pub(crate) mod soak;
+mod table;
 
 use std::path::PathBuf;
 
@@ -19,9 +20,9 @@ use clap::{Args, ValueEnum};
 use loss::LossModel;
 use netlab::DropFilter;
 
-use judge::Figures;
 use participant::System;
 use run::Cell;
+use table::Table;
 
 /// Latency of lost and of other messages, messages never delivered, processor time and traffic, by system.
 #[derive(Debug, Args)]
@@ -77,6 +78,9 @@ pub(crate) struct Plan {
     /// Print a line of JSON for each run instead of a table.
     #[arg(long)]
     json: bool,
+    /// File for the figures of each run as CSV, which is replaced.
+    #[arg(long)]
+    csv: Option<PathBuf>,
 }
 
 /// Packets that the loss model applies to.
@@ -108,9 +112,7 @@ impl Lose {
 
 pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
     let systems = systems(plan)?;
-    if !plan.json {
-        print_head(plan);
-    }
+    let mut table = Table::start(plan)?;
     let mut failed = 0;
     for (&lose, &receivers) in product(&plan.lose, &plan.receivers) {
         for (&senders, &groups) in product(&plan.senders, &plan.groups) {
@@ -132,7 +134,7 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
                 };
                 // A run that fails does not end the runs of the other systems.
                 match run::run(&cell, system) {
-                    Ok(figures) => print(plan.json, &cell, system, &figures)?,
+                    Ok(figures) => table.add(&cell, system, &figures)?,
                     Err(error) => {
                         failed += 1;
                         eprintln!("{}: {}: {error:#}", system.name, cell.title());
@@ -160,63 +162,4 @@ fn systems(plan: &Plan) -> anyhow::Result<Vec<System>> {
     }
     anyhow::ensure!(!systems.is_empty(), "expected --system NAME=COMMAND or --systems FILE, saw neither");
     Ok(systems)
-}
-
-fn print_head(plan: &Plan) {
-    println!(
-        "{} messages/s of {} bytes for {} s; {} at each receiver\n",
-        plan.rate, plan.size, plan.seconds, plan.loss
-    );
-    println!(
-        "| system | lost are | receivers | senders | groups | lost | recovered p50 / p99 / max ms | last of a group p50 / p99 / max ms \
-         | never lost p50 / p99 / p99.9 ms | never delivered | duplicates | CPU µs per message | packets | bytes on all wires per message |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
-}
-
-fn print(json: bool, cell: &Cell, system: &System, figures: &Figures) -> anyhow::Result<()> {
-    if json {
-        let line = serde_json::json!({
-            "system": system.name, "settings": system.settings, "lose": cell.lose, "loss": cell.loss.to_string(),
-            "receivers": cell.receivers, "senders": cell.senders, "groups": cell.groups, "seed": cell.seed,
-            "rate": cell.rate * cell.senders as f64, "size": cell.size, "figures": figures,
-        });
-        println!("{line}");
-        return Ok(());
-    }
-    let three = |[a, b, c]: [f64; 3]| format!("{a:.2} / {b:.2} / {c:.2}");
-    println!(
-        "| {} | {:?} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.0} | {:.2} | {:.0} |",
-        system.name,
-        cell.lose,
-        cell.receivers,
-        cell.senders,
-        cell.groups,
-        figures.lost,
-        three(figures.recovered_ms.p50_p99_max()),
-        three(figures.last_ms.p50_p99_max()),
-        three(figures.straight_ms.p50_p99_p999()),
-        figures.undelivered,
-        figures.duplicates,
-        figures.cpu_us_per_message,
-        figures.packets_per_message,
-        figures.bytes_per_message,
-    );
-    eprintln!(
-        "  {}: {:.0} messages/s and {:.2} MB/s at each receiver; {} in another order than at the first; longest \
-         pause {:.2} ms; lost packets without a message {}; foreign messages {}; senders late p99 / max {:.2} / \
-         {:.2} ms; recovery of a group's last message {:?}; {:?}",
-        system.name,
-        figures.messages_per_s,
-        figures.megabytes_per_s,
-        figures.reordered,
-        figures.pause_ms,
-        figures.lost_untold,
-        figures.foreign,
-        figures.lateness_ms.p99,
-        figures.lateness_ms.max,
-        figures.last_recovered_ms,
-        figures.stats
-    );
-    Ok(())
 }

@@ -119,11 +119,13 @@ impl Part {
 
     fn receive(&self, node: &Node, names: &[String]) -> anyhow::Result<()> {
         let queue = QUEUE.min(QUEUE_BYTES / self.size.max(1)).max(16);
-        let is_set = self.settings.split(',').any(|setting| setting.starts_with("queue="));
+        // A queue that blocks has the library's length, so that it does block where a sender is faster.
+        let mut settings = self.settings.split(',');
+        let is_default = settings.any(|setting| setting.starts_with("queue=") || setting == "policy=block");
         let order = self.order();
         let is_total = matches!(order, Order::Total | Order::TotalSafe);
         let options = JoinOptions {
-            queue: (!is_set).then_some(queue),
+            queue: (!is_default).then_some(queue),
             order,
             // Receivers that start at the same time begin one order together.
             founders: is_total.then_some(self.receivers / 2 + 1),
