@@ -43,13 +43,7 @@ pub(crate) fn cuts_trains(socket: &impl AsRawFd) -> bool {
 pub(crate) fn path_mtu(socket: &impl AsRawFd, is_v4: bool) -> io::Result<u32> {
     let (level, option) =
         if is_v4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
-    let mut mtu: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointers are to a number and to its size, which outlive the call.
-    check(unsafe {
-        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut len)
-    })?;
-    u32::try_from(mtu).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+    u32::try_from(number(socket, level, option)?).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 /// Sets the interface by which multicast leaves.
@@ -62,12 +56,30 @@ pub(crate) fn multicast_by(socket: &impl AsRawFd, is_v4: bool, interface: u32) -
     set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &by)
 }
 
-/// Sets the type of service, or traffic class, of datagrams. For IPv4, the kernel derives their priority
-/// (`SO_PRIORITY`) from it.
+/// Sets the type of service, or traffic class, of datagrams, and their priority in the queues of this machine
+/// (`SO_PRIORITY`). For IPv4, the kernel derives the priority from the type of service.
 pub(crate) fn set_tos(socket: &Socket, is_v4: bool, tos: u8) -> io::Result<()> {
-    let (level, option) =
-        if is_v4 { (libc::IPPROTO_IP, libc::IP_TOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) };
-    set(socket, level, option, &libc::c_int::from(tos))
+    let value = libc::c_int::from(tos);
+    if is_v4 {
+        return set(socket, libc::IPPROTO_IP, libc::IP_TOS, &value);
+    }
+    set(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value)?;
+    set(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority_of(tos))
+}
+
+/// Returns the priority that Linux derives from a type of service of IPv4 (`ip_tos2prio` of the kernel,
+/// tc-prio(8)).
+fn priority_of(tos: u8) -> libc::c_int {
+    const BEST_EFFORT: libc::c_int = 0;
+    const BULK: libc::c_int = 2;
+    const INTERACTIVE_BULK: libc::c_int = 4;
+    const INTERACTIVE: libc::c_int = 6;
+    match tos & 0x18 {
+        0x00 => BEST_EFFORT,
+        0x08 => BULK,
+        0x10 => INTERACTIVE,
+        _ => INTERACTIVE_BULK,
+    }
 }
 
 /// Lets a socket without memberships receive all groups. IPv6 before Linux 4.20 lacks the option and always
@@ -127,6 +139,17 @@ fn buffer_size(bytes: usize) -> libc::c_int {
     libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX).min(libc::c_int::MAX / 2)
 }
 
+/// Returns the value of an option that is a C `int`.
+fn number(socket: &impl AsRawFd, level: libc::c_int, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointers are to a number and to its size, which outlive the call.
+    check(unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut len)
+    })?;
+    Ok(value)
+}
+
 /// Sets an option; `value` is plain old data of the type that the option's documentation names.
 pub(crate) fn set<T: Copy>(
     socket: &impl AsRawFd,
@@ -145,4 +168,25 @@ pub(crate) fn set<T: Copy>(
         )
     })
     .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the priority of a socket of an address after its type of service is set.
+    fn priority(address: &str, tos: u8) -> libc::c_int {
+        let socket = udp_socket(address.parse().unwrap()).unwrap();
+        set_tos(&socket, address.starts_with('0'), tos).unwrap();
+        number(&socket, libc::SOL_SOCKET, libc::SO_PRIORITY).unwrap()
+    }
+
+    #[test]
+    fn datagrams_of_ipv6_get_the_priority_that_the_kernel_gives_those_of_ipv4() {
+        // Each DSCP, without the two bits of ECN.
+        for tos in (0..=u8::MAX).step_by(4) {
+            assert_eq!(priority("[::]:0", tos), priority("0.0.0.0:0", tos), "type of service {tos:#x}");
+        }
+        assert_eq!((priority("[::]:0", 46 << 2), priority("[::]:0", 0)), (4, 0));
+    }
 }
