@@ -164,7 +164,7 @@ impl Flow {
     }
 
     /// Takes bytes from the host: a frame if the far gateway takes them at present, otherwise to the disk, if
-    /// there is room. What waits on disk goes first.
+    /// there is room. Bytes on disk go first.
     fn read(&mut self, mux: &mut Mux, spool: Option<&mut Spool>, moved: &mut Moved) -> io::Result<Served> {
         if self.is_read {
             return Ok(Served::Waits);
@@ -196,7 +196,7 @@ impl Flow {
         Ok(if sent { Served::Again } else { waits })
     }
 
-    /// Sends a frame of what waits on disk, or of what the host has. Returns whether it has sent something.
+    /// Sends a frame of bytes from disk, or from the host. Returns whether it has sent something.
     fn forward(&mut self, mux: &mut Mux, moved: &mut Moved) -> io::Result<bool> {
         if !self.spooled.is_empty() {
             let bytes = mux.send_data(self.stream, |room| self.spooled.read(room))?;

@@ -55,7 +55,7 @@ struct Segment {
     used: Arc<AtomicU64>,
 }
 
-/// What a host's socket had.
+/// Result of a look at a host's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// Bytes, which are kept.
@@ -100,7 +100,7 @@ impl Spool {
     /// Takes bytes from a host to the end of its queue.
     ///
     /// # Errors
-    /// Those of the host's socket. What the disk refuses is kept in memory, and nothing more is taken.
+    /// Those of the host's socket. Bytes that the disk refuses are kept in memory, and nothing more is taken.
     pub(super) fn take(&mut self, queue: &mut Queue, mut host: impl Read, now_us: u64) -> io::Result<Taken> {
         if now_us < self.paused_until_us || !self.has_room(queue) || !self.store_rest(queue, now_us) {
             return Ok(Taken::Full);

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use testkit::wait_until;
 
-use crate::multicast::{HERE, Running, receiver, send, stop, undrop};
+use crate::multicast::{HERE, Running, send, stop, undrop};
 
 /// Starts a receiver whose status can be asked for; returns its process, its address and the rest of what it
 /// says, once it has ended.

@@ -6,7 +6,7 @@ use super::*;
 const LIMIT: u64 = 64 << 20;
 
 /// The file with a directory for bytes that the link does not take, which is beside it.
-fn with_spool(text: String) -> String {
+fn with_spool(text: &str) -> String {
     text.replace("accept = \"early\"", "accept = \"early\"\nspool_dir = \".\"\nspool = \"64MiB\"")
 }
 
@@ -24,7 +24,7 @@ impl Lab {
 #[test]
 fn a_host_hands_over_more_than_the_link_takes_and_every_byte_arrives() {
     let test = "a_host_hands_over_more_than_the_link_takes_and_every_byte_arrives";
-    let Some(lab) = Lab::start_with(test, "uniform:0.005", with_spool) else { return };
+    let Some(lab) = Lab::start_with(test, "uniform:0.005", |text| with_spool(&text)) else { return };
     let listener = lab.serve();
     let files = lab.files(0);
     let mut client = lab.connect(PORT);
@@ -50,7 +50,7 @@ fn a_host_hands_over_more_than_the_link_takes_and_every_byte_arrives() {
 #[test]
 fn a_disk_whose_limit_is_reached_slows_the_host_and_loses_nothing() {
     let test = "a_disk_whose_limit_is_reached_slows_the_host_and_loses_nothing";
-    let Some(lab) = Lab::start_with(test, "uniform:0", with_spool) else { return };
+    let Some(lab) = Lab::start_with(test, "uniform:0", |text| with_spool(&text)) else { return };
     let listener = lab.serve();
     let mut client = lab.connect(PORT);
     let (mut server, _) = accept(&listener);
