@@ -23,6 +23,7 @@ use tracing::{debug, info, warn};
 use crate::bounds::Bounds;
 use crate::config::{GatewayConfig, InjectionChoice};
 use crate::error::StartError;
+use crate::status::Injection;
 use std::net::Ipv4Addr;
 
 /// Longest wait for a probe at the start. It usually arrives before the call that sends it returns.
@@ -436,6 +437,16 @@ impl Inlet {
         match &self.way {
             Way::Wan(_) => None,
             Way::Tun(reason) | Way::Closed(reason) => Some(reason),
+        }
+    }
+
+    /// Returns what the verdict about the gateway says about the way. `is_needed`: whether packets of peers are
+    /// recovered that no tunnel carries.
+    pub(crate) fn injection(&self, is_needed: bool) -> Injection<'_> {
+        match &self.way {
+            Way::Tun(reason) if is_needed && self.choice != InjectionChoice::Tun => Injection::ByTun(reason),
+            Way::Wan(_) | Way::Tun(_) => Injection::AsWanted,
+            Way::Closed(reason) => Injection::Impossible(reason),
         }
     }
 

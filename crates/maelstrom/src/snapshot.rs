@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::inlet::Inlet;
 use crate::passive::Passive;
 use crate::status::{
-    self, Counter, EventStatus, GatewayStatus, HealthStatus, MulticastStatus, PeerStatus, Status,
+    self, Counter, EventStatus, GatewayStatus, HealthStatus, Injection, MulticastStatus, PeerStatus, Status,
     WantedStatus,
 };
 use crate::tunnel::Tunnel;
@@ -68,10 +68,13 @@ impl Passive {
         let mut not_protected = status::counts(gateway.unprotected().iter());
         *not_protected.entry(Unprotected::Overload.id().to_owned()).or_default() +=
             tap.map_or(0, |tap| tap.shed()[0]);
+        let is_passive = config.peers.iter().any(|peer| peer.mode == Mode::Passive);
+        let injection = inlet
+            .map_or(Injection::Impossible("the TUN device is gone"), |inlet| inlet.injection(is_passive));
         let rack = self.rack.as_ref().map(|racked| racked.status(*now_us));
         Status {
             schema: status::SCHEMA.to_owned(),
-            health: HealthStatus::of_gateway(&peers, tap.is_some(), inlet.is_some(), rack.as_ref()),
+            health: HealthStatus::of_gateway(&peers, tap.is_some(), injection, rack.as_ref()),
             events: EventStatus::latest(*now_us, observer, |site| label(config, site)),
             gateway: GatewayStatus {
                 version: env!("CARGO_PKG_VERSION").into(),

@@ -32,6 +32,7 @@ pub use class::ClassStatus;
 pub(crate) use class::class;
 pub use congestion::CongestionStatus;
 pub use counters::{Counter, CounterCounts, reasons};
+pub(crate) use health::Injection;
 pub use health::{EventStatus, FateStatus, HealthStatus, MinuteStatus, ReasonStatus, WindowStatus};
 pub use keys::KeyStatus;
 pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};

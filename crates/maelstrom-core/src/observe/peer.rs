@@ -18,8 +18,10 @@ use fec::RepairRate;
 
 /// Time that a peer may be down before the reason must be known.
 const REASON_US: u64 = 1_000_000;
-/// Time from which a pause of recovery is a concern.
-const PAUSE_US: u64 = 3_000_000;
+/// Time of pauses of recovery in the last minutes from which they are a concern: a hundredth.
+const PAUSED_MAX_US: u64 = 3_000_000;
+/// Greatest part of a silence of the peer that counts as a pause of recovery.
+const SILENCE_US: u64 = 1_000_000;
 /// Time that a state of the keys lasts before it is an event: some states last a round trip.
 const KEYS_US: u64 = 1_500_000;
 /// Time for which a path is dead before it is told: at the begin of a session none has answered yet.
@@ -43,6 +45,7 @@ pub(super) struct Watched {
     place: Place,
     windows: Windows,
     concerns: Vec<Concern>,
+    findings: [Findings; 2],
     link: Link,
     wrong_key: Growth,
     keys: Keys,
@@ -53,7 +56,7 @@ pub(super) struct Watched {
     path: Path,
     code: Codes,
     residual: [Residual; 2],
-    paused_since_us: Option<u64>,
+    pauses: Pauses,
     paths: Paths,
 }
 
@@ -65,6 +68,7 @@ impl Watched {
             place: Place { noted: peer.address, moves: Changes::default() },
             windows: Windows::default(),
             concerns: vec![Concern::PeerDown],
+            findings: [Findings::NONE; 2],
             link: Link::default(),
             wrong_key: Growth::default(),
             keys: Keys::default(),
@@ -75,7 +79,7 @@ impl Watched {
             path: Path::default(),
             code: Codes::default(),
             residual: [Residual::default(); 2],
-            paused_since_us: None,
+            pauses: Pauses::default(),
             paths: Paths::default(),
         }
     }
@@ -102,7 +106,7 @@ impl Watched {
     }
 
     pub(super) fn verdict(&self) -> Verdict {
-        Verdict::new(self.concerns.clone(), &self.windows.windows())
+        Verdict::new(self.concerns.clone(), self.findings, &self.windows.windows())
     }
 
     /// Compares the peer with its state at the last call.
@@ -134,7 +138,8 @@ impl Watched {
         self.path.observe(now_us, peer, &mut note);
         self.paths.observe(now_us, peer, &mut note);
         self.code.observe(now_us, peer, &mut note);
-        if self.windows.sample(now_us, peer) {
+        let paused_us = self.pauses.observe(now_us, peer);
+        if self.windows.sample(now_us, peer, paused_us) {
             let [seconds, ..] = self.windows.windows();
             let fates = [seconds.counts.here, seconds.counts.there];
             for (is_outgoing, (residual, fates)) in
@@ -143,7 +148,7 @@ impl Watched {
                 residual.observe(now_us, is_outgoing, &fates, &mut note);
             }
         }
-        self.paused_since_us = peer.is_paused.then(|| self.paused_since_us.unwrap_or(now_us));
+        self.findings = [peer.findings, peer.far.findings];
         self.concerns = self.concerns(now_us, peer);
     }
 
@@ -155,10 +160,7 @@ impl Watched {
             (Concern::PeerDown, !peer.is_up),
             (Concern::ResidualIn, stay_lost(0, &minutes.counts.here)),
             (Concern::ResidualOut, stay_lost(1, &minutes.counts.there)),
-            (
-                Concern::RecoveryPaused,
-                self.paused_since_us.is_some_and(|since_us| now_us >= since_us + PAUSE_US),
-            ),
+            (Concern::RecoveryPaused, minutes.counts.paused_us >= PAUSED_MAX_US),
             (Concern::PathIn, differs(peer.findings, peer.is_recovering)),
             (Concern::PathOut, peer.is_up && differs(peer.far.findings, peer.far.is_recovering)),
             (Concern::Overload, peer.share.fraction() < 1.0),
@@ -283,6 +285,37 @@ impl Path {
             self.narrower_mtu = peer.narrower_mtu;
             peer.narrower_mtu.map(|mtu| EventKind::NarrowPath { mtu }).into_iter().for_each(note);
         }
+    }
+}
+
+/// Time in which recovery paused.
+#[derive(Debug, Default)]
+struct Pauses {
+    total_us: u64,
+    /// Time since the latest arrival that is not in the sum yet.
+    silent_us: u64,
+    /// Whether recovery paused at the last look, and its time.
+    is_paused: bool,
+    looked_us: u64,
+    /// Number of packets and repairs that had arrived then.
+    arrived: u64,
+}
+
+impl Pauses {
+    /// Returns the sum of all pauses. A pause ends with a repair, so that it lasts as long as the peer is
+    /// silent: of a silence, one second counts.
+    fn observe(&mut self, now_us: u64, peer: &PeerStatus<'_>) -> u64 {
+        if self.is_paused {
+            let passed_us = now_us.saturating_sub(self.looked_us);
+            self.silent_us = (self.silent_us + passed_us).min(SILENCE_US);
+        }
+        let arrived = peer.ingress.source_packets + peer.report.repairs;
+        if arrived != self.arrived {
+            self.total_us += self.silent_us;
+            self.silent_us = 0;
+        }
+        (self.is_paused, self.looked_us, self.arrived) = (peer.is_paused, now_us, arrived);
+        self.total_us
     }
 }
 

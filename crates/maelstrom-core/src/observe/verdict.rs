@@ -6,11 +6,14 @@ use foundation::reasons;
 
 use super::windows::{Fates, SPANS_S, Window};
 use crate::controller::Percent;
+use crate::findings::Findings;
 
 /// Share of packets that may stay lost.
 const RESIDUAL_SHARE: f64 = 1e-3;
 /// Number of packets that stay lost below which nothing is said about their share.
 const RESIDUAL_MIN: u64 = 5;
+/// Place of the last minutes among the windows.
+pub(super) const MINUTES: usize = 1;
 /// Number of packets from which the last seconds show what the link does.
 const PACKETS_MIN: u64 = 1_000;
 
@@ -66,6 +69,10 @@ pub struct Verdict {
     pub condition: Condition,
     /// Reasons why the peer is not fully protected.
     pub concerns: Vec<Concern>,
+    /// Differences from the configuration on the path from the peer, and on that to the peer.
+    pub findings: [Findings; 2],
+    /// Time in microseconds in which recovery paused, in the last minutes.
+    pub paused_us: u64,
     /// Packets of both directions in the last seconds, or, if they were few, in the last minutes.
     pub fates: Fates,
     /// Length of that time in seconds.
@@ -75,7 +82,11 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    pub(super) fn new(concerns: Vec<Concern>, windows: &[Window; SPANS_S.len()]) -> Self {
+    pub(super) fn new(
+        concerns: Vec<Concern>,
+        findings: [Findings; 2],
+        windows: &[Window; SPANS_S.len()],
+    ) -> Self {
         let condition = match concerns.as_slice() {
             [] => Condition::Protected,
             some if some.contains(&Concern::PeerDown) => Condition::Down,
@@ -86,11 +97,32 @@ impl Verdict {
         Self {
             condition,
             concerns,
+            findings,
+            paused_us: windows[MINUTES].counts.paused_us,
             fates: both[at],
             span_s: SPANS_S[at],
             delay_us: windows[at].counts.delay_us(),
         }
     }
+
+    /// Returns a concern of this verdict as a sentence, with its cause if that is known.
+    pub fn sentence(&self, concern: Concern) -> String {
+        let [here, there] = self.findings;
+        match concern {
+            Concern::PathIn => with_findings(concern, here),
+            Concern::PathOut => with_findings(concern, there),
+            Concern::RecoveryPaused => {
+                let (seconds, span_s) = (self.paused_us as f64 / 1e6, SPANS_S[MINUTES]);
+                format!("{concern}: for {seconds:.1} s of the last {span_s} s")
+            }
+            _ => concern.to_string(),
+        }
+    }
+}
+
+fn with_findings(concern: Concern, findings: Findings) -> String {
+    let findings: Vec<String> = findings.iter().map(|finding| finding.to_string()).collect();
+    format!("{concern}: {}", findings.join(", "))
 }
 
 fn sum(here: Fates, there: Fates) -> Fates {
@@ -140,6 +172,7 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::findings::Finding;
     use crate::observe::Sample;
 
     fn windows(here: Fates) -> [Window; SPANS_S.len()] {
@@ -168,7 +201,36 @@ mod tests {
                 "protected, 2.0 % lost, all but those of a full queue recovered, +1.9 ms",
             ),
         ] {
-            assert_eq!(Verdict::new(concerns, &windows(fates)).to_string(), text);
+            assert_eq!(Verdict::new(concerns, [Findings::NONE; 2], &windows(fates)).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_sentence_names_the_cause_of_a_concern() {
+        let of = |findings: &[Finding]| {
+            let mut set = Findings::NONE;
+            findings.iter().for_each(|&finding| set.set(finding, true));
+            set
+        };
+        let verdict = Verdict {
+            findings: [of(&[Finding::Rewritten]), of(&[Finding::PartlyElsewhere, Finding::SlowPath])],
+            paused_us: 5_430_000,
+            ..Verdict::default()
+        };
+        for (concern, text) in [
+            (
+                Concern::PathIn,
+                "the path from the peer differs from the configuration: packets are rewritten on the way",
+            ),
+            (
+                Concern::PathOut,
+                "the path to the peer differs from the configuration: some packets take another path, some packets \
+                 take a slower path",
+            ),
+            (Concern::RecoveryPaused, "recovery pauses: for 5.4 s of the last 300 s"),
+            (Concern::PathDead, "a path to the peer is dead"),
+        ] {
+            assert_eq!(verdict.sentence(concern), text);
         }
     }
 

@@ -92,12 +92,14 @@ pub struct Sample {
     pub here: Fates,
     /// Packets that leave, as the peer reports them.
     pub there: Fates,
+    /// Time in microseconds in which recovery paused here while packets or repairs arrived.
+    pub paused_us: u64,
     /// Recovered packets by their delay ([`delay_bound_us`]).
     pub delays: [u32; DELAY_BUCKETS],
 }
 
 impl Sample {
-    fn of(peer: &PeerStatus<'_>, delays: [u32; DELAY_BUCKETS]) -> Self {
+    fn of(peer: &PeerStatus<'_>, paused_us: u64, delays: [u32; DELAY_BUCKETS]) -> Self {
         Self {
             sent_packets: peer.egress.source_packets,
             sent_bytes: peer.egress.source_bytes,
@@ -107,6 +109,7 @@ impl Sample {
             received_bytes: peer.ingress.source_bytes,
             here: Fates::of(&peer.report),
             there: Fates::of(&peer.far.loss),
+            paused_us,
             delays,
         }
     }
@@ -121,6 +124,7 @@ impl Sample {
             received_bytes: with(self.received_bytes, other.received_bytes),
             here: self.here.map(other.here, with),
             there: self.there.map(other.there, with),
+            paused_us: with(self.paused_us, other.paused_us),
             delays: array::from_fn(|at| {
                 u32::try_from(with(self.delays[at].into(), other.delays[at].into())).unwrap_or(u32::MAX)
             }),
@@ -210,13 +214,13 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Takes a sample if one is due; returns whether it did.
-    pub(super) fn sample(&mut self, now_us: u64, peer: &PeerStatus<'_>) -> bool {
+    /// Takes a sample if one is due; returns whether it did. `paused_us` as in [`Sample`].
+    pub(super) fn sample(&mut self, now_us: u64, peer: &PeerStatus<'_>, paused_us: u64) -> bool {
         let is_first = self.rings[0].0.is_empty();
         if !is_first && now_us < self.at_us + SAMPLE_US {
             return false;
         }
-        let counts = Sample::of(peer, self.delays(peer.delays_us));
+        let counts = Sample::of(peer, paused_us, self.delays(peer.delays_us));
         self.add(now_us, counts);
         true
     }

@@ -4,6 +4,7 @@ use maelstrom_core::observe::{Concern, Condition, EventKind, Level, Observer, Pa
 use maelstrom_core::{Config, PeerConfig, PeerKey, Trouble};
 
 use crate::pair::{A, B, Pair, address, config, payload, trusting, udp};
+use crate::path;
 
 /// Interval at which a driver lets the observer look.
 const LOOK_US: u64 = 100_000;
@@ -127,6 +128,74 @@ fn loss_that_stays_is_an_event_when_it_begins_and_when_it_ends() {
     let [seconds, minutes, hour] = watched.observer.windows(0);
     assert_eq!([seconds, minutes].map(|window| window.counts.here.packets), [0; 2]);
     assert!(hour.counts.here.lost > 600 && hour.covered_us > 350_000_000, "{hour:?}");
+}
+
+/// Returns the concerns of a verdict as sentences, if the peer is degraded.
+fn sentences(observer: &Observer) -> Vec<String> {
+    let verdict = observer.verdict(0);
+    assert_eq!(verdict.condition, Condition::Degraded, "{verdict:?}");
+    verdict.concerns.iter().map(|&concern| verdict.sentence(concern)).collect()
+}
+
+#[test]
+fn a_path_that_differs_degrades_both_ends_which_name_the_cause() {
+    for (is_rewritten, cause) in
+        [(true, "packets are rewritten on the way"), (false, "packets take another path")]
+    {
+        let mut watched = Watched::new(path::pair());
+        let mut at_a = Observer::default();
+        for n in 0..1_000 {
+            let mut packet = path::packet(7, n);
+            watched.pair.leave(A, &packet);
+            packet[20] ^= 0x40;
+            if is_rewritten {
+                watched.pair.arrive(B, &packet);
+            }
+            watched.wait(LOOK_US);
+            at_a.observe(watched.pair.now_us, &watched.pair.gateways[A]);
+        }
+        for (observer, way) in [(&watched.observer, "from"), (&at_a, "to")] {
+            let expected = format!("the path {way} the peer differs from the configuration: {cause}");
+            assert!(sentences(observer).contains(&expected), "{:?}", sentences(observer));
+        }
+    }
+}
+
+#[test]
+fn short_pauses_of_recovery_that_repeat_are_a_concern_for_five_minutes() {
+    let mut watched = Watched::new(Pair::up([trusting(A), trusting(B)]));
+    let pause = |watched: &mut Watched| {
+        watched.pair.gateways[B].handle_gap();
+        watched.send(300, |_| false);
+        watched.pair.gateways[B].handle_caught_up(watched.pair.now_us);
+        watched.send(4_000, |_| false);
+    };
+    pause(&mut watched);
+    let verdict = watched.observer.verdict(0);
+    assert_eq!(verdict.condition, Condition::Protected, "a single one: {verdict:?}");
+    pause(&mut watched);
+    let sentences = sentences(&watched.observer);
+    let [sentence] = &sentences[..] else { panic!("{sentences:?}") };
+    let seconds = sentence.strip_prefix("recovery pauses: for ").unwrap().split(' ').next().unwrap();
+    let seconds: f64 = seconds.parse().unwrap();
+    assert!((3.6..6.0).contains(&seconds), "two pauses of 1.8 s or more: {sentence}");
+    watched.send(4_000, |_| false);
+    assert_eq!(watched.observer.verdict(0).concerns, [Concern::RecoveryPaused]);
+    watched.wait(310_000_000);
+    assert_eq!(watched.observer.verdict(0).condition, Condition::Protected);
+}
+
+#[test]
+fn a_pause_that_waits_for_a_silent_peer_is_no_concern() {
+    let mut watched = Watched::new(Pair::up([trusting(A), trusting(B)]));
+    watched.send(2_000, |_| false);
+    watched.pair.gateways[B].handle_gap();
+    watched.pair.gateways[B].handle_caught_up(watched.pair.now_us);
+    watched.wait(60_000_000);
+    assert!(watched.pair.status(B, |peer| peer.is_paused), "no repair has ended it");
+    watched.send(2_000, |_| false);
+    assert_eq!(watched.observer.verdict(0).condition, Condition::Protected);
+    assert!(!watched.pair.status(B, |peer| peer.is_paused));
 }
 
 #[test]

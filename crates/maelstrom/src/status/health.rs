@@ -76,6 +76,9 @@ pub struct WindowStatus {
     pub here: FateStatus,
     /// Packets that leave, as the peer reports them.
     pub there: FateStatus,
+    /// Milliseconds in which recovery paused here while packets or repairs arrived.
+    #[serde(default)]
+    pub paused_ms: u64,
     /// Median delay of recovered packets in microseconds; null if none was recovered.
     pub recovery_delay_us: Option<u64>,
 }
@@ -109,6 +112,37 @@ pub struct FateStatus {
     pub residual_percent: f64,
 }
 
+/// The way of recovered packets into the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Injection<'a> {
+    /// The one that the configuration wants.
+    AsWanted,
+    /// The TUN device, because the WAN interface is impossible for this reason.
+    ByTun(&'a str),
+    /// None, for this reason.
+    Impossible(&'a str),
+}
+
+impl Injection<'_> {
+    /// Returns the reason why it degrades the gateway, if it does.
+    fn reason(self) -> Option<ReasonStatus> {
+        let (id, text) = match self {
+            Self::AsWanted => return None,
+            Self::ByTun(reason) => (
+                "injection_by_tun",
+                format!(
+                    "recovered packets enter by the TUN device, so that firewall rules for the WAN interface do not \
+                     apply to them: {reason}"
+                ),
+            ),
+            Self::Impossible(reason) => {
+                ("no_injection", format!("recovered packets cannot be injected: {reason}"))
+            }
+        };
+        Some(ReasonStatus { id: id.to_owned(), peer: None, text })
+    }
+}
+
 impl Default for HealthStatus {
     fn default() -> Self {
         Self::of(&Verdict::default(), "")
@@ -121,7 +155,7 @@ impl HealthStatus {
         let reason = |concern: &Concern| ReasonStatus {
             id: concern.id().to_owned(),
             peer: Some(peer.to_owned()),
-            text: concern.to_string(),
+            text: verdict.sentence(*concern),
         };
         Self {
             state: verdict.condition.id().to_owned(),
@@ -135,11 +169,11 @@ impl HealthStatus {
     pub(crate) fn of_gateway(
         peers: &[PeerStatus],
         has_tap: bool,
-        injects: bool,
+        injection: Injection<'_>,
         rack: Option<&RackStatus>,
     ) -> Self {
         let peers: Vec<&Self> = peers.iter().map(|peer| &peer.health).collect();
-        Self::of_all(&peers, has_tap, injects).with_rack(rack)
+        Self::of_all(&peers, has_tap, injection).with_rack(rack)
     }
 
     fn with_rack(mut self, rack: Option<&RackStatus>) -> Self {
@@ -157,16 +191,13 @@ impl HealthStatus {
         self
     }
 
-    fn of_all(peers: &[&Self], has_tap: bool, injects: bool) -> Self {
-        let reason =
-            |id: &str, text: &str| ReasonStatus { id: id.to_owned(), peer: None, text: text.to_owned() };
+    fn of_all(peers: &[&Self], has_tap: bool, injection: Injection<'_>) -> Self {
         let mut reasons = Vec::new();
         if !has_tap {
-            reasons.push(reason("no_tap", "the WAN interface is gone, and with it the tap"));
+            let text = "the WAN interface is gone, and with it the tap".to_owned();
+            reasons.push(ReasonStatus { id: "no_tap".to_owned(), peer: None, text });
         }
-        if !injects {
-            reasons.push(reason("no_injection", "recovered packets cannot be injected"));
-        }
+        reasons.extend(injection.reason());
         reasons.extend(peers.iter().flat_map(|peer| peer.reasons.clone()));
         let is = |peer: &Self, condition: Condition| peer.state == condition.id();
         let condition = if !has_tap || peers.iter().all(|peer| is(peer, Condition::Down)) {
@@ -248,6 +279,7 @@ impl WindowStatus {
             repairs_lost_percent: percent(repairs_lost, counts.repair_packets),
             here: FateStatus::of(&counts.here),
             there: FateStatus::of(&counts.there),
+            paused_ms: counts.paused_us / 1_000,
             recovery_delay_us: counts.delay_us(),
         }
     }
@@ -277,6 +309,8 @@ impl FateStatus {
 
 #[cfg(test)]
 mod tests {
+    use maelstrom_core::{Finding, Findings};
+
     use super::*;
     use crate::status::PartStatus;
 
@@ -290,23 +324,42 @@ mod tests {
         let good = || peer(Condition::Protected, &[]);
         let poor = || peer(Condition::Degraded, &[Concern::ResidualIn]);
         let down = || peer(Condition::Down, &[Concern::PeerDown]);
-        for (peers, has_tap, injects, state, reasons) in [
-            (vec![good(), good()], true, true, "protected", &[][..]),
-            (vec![good(), poor()], true, true, "degraded", &["residual_in"]),
-            (vec![good(), down()], true, true, "degraded", &["peer_down"]),
-            (vec![down(), down()], true, true, "down", &["peer_down", "peer_down"]),
-            (vec![down(), poor()], true, true, "degraded", &["peer_down", "residual_in"]),
-            (vec![good()], true, false, "degraded", &["no_injection"]),
-            (vec![good()], false, false, "down", &["no_tap", "no_injection"]),
+        let (open, closed) = (Injection::AsWanted, Injection::Impossible("wan0 is down"));
+        for (peers, has_tap, injection, state, reasons) in [
+            (vec![good(), good()], true, open, "protected", &[][..]),
+            (vec![good(), poor()], true, open, "degraded", &["residual_in"]),
+            (vec![good(), down()], true, open, "degraded", &["peer_down"]),
+            (vec![down(), down()], true, open, "down", &["peer_down", "peer_down"]),
+            (vec![down(), poor()], true, open, "degraded", &["peer_down", "residual_in"]),
+            (vec![good()], true, Injection::ByTun("no CAP_BPF"), "degraded", &["injection_by_tun"]),
+            (vec![good()], true, closed, "degraded", &["no_injection"]),
+            (vec![good()], false, closed, "down", &["no_tap", "no_injection"]),
         ] {
             let peers: Vec<&HealthStatus> = peers.iter().collect();
-            let health = HealthStatus::of_all(&peers, has_tap, injects);
+            let health = HealthStatus::of_all(&peers, has_tap, injection);
             assert_eq!(health.state, state, "{health:?}");
             let ids: Vec<&str> = health.reasons.iter().map(|reason| reason.id.as_str()).collect();
             assert_eq!(ids, reasons);
         }
-        let health = HealthStatus::of_all(&[&good(), &down()], true, true);
+        let health = HealthStatus::of_all(&[&good(), &down()], true, open);
         assert_eq!(health.text, "degraded, 1 of 2 peers protected");
+        let health = HealthStatus::of_all(&[&good()], true, closed);
+        assert_eq!(health.reasons[0].text, "recovered packets cannot be injected: wan0 is down");
+    }
+
+    #[test]
+    fn the_reason_of_a_peer_names_its_cause() {
+        let mut findings = Findings::NONE;
+        findings.set(Finding::Rewritten, true);
+        let verdict = Verdict {
+            condition: Condition::Degraded,
+            concerns: vec![Concern::PathIn],
+            findings: [findings, Findings::NONE],
+            ..Verdict::default()
+        };
+        let health = HealthStatus::of(&verdict, "osaka");
+        let text = "the path from the peer differs from the configuration: packets are rewritten on the way";
+        assert_eq!(health.reasons[0].text, text);
     }
 
     #[test]
@@ -319,13 +372,13 @@ mod tests {
         let good = peer(Condition::Protected, &[]);
         let of = |parts: Vec<PartStatus>| {
             let rack = RackStatus { parts, ..RackStatus::default() };
-            HealthStatus::of_all(&[&good], true, true).with_rack(Some(&rack))
+            HealthStatus::of_all(&[&good], true, Injection::AsWanted).with_rack(Some(&rack))
         };
         assert!(of(vec![part("east-1", &["east-2"])]).is_protected());
         let poor = of(vec![part("east-1", &["east-2"]), part("east-2", &[])]);
         assert_eq!(poor.text, "degraded, 1 of 1 peers protected");
         assert_eq!(poor.reasons[0].text, "no gateway of the rack protects east-2");
-        let down = HealthStatus::of_all(&[&peer(Condition::Down, &[])], true, true);
+        let down = HealthStatus::of_all(&[&peer(Condition::Down, &[])], true, Injection::AsWanted);
         let rack = RackStatus { parts: vec![part("east-1", &[])], ..RackStatus::default() };
         assert!(down.with_rack(Some(&rack)).is_down());
     }
