@@ -34,8 +34,8 @@ Usage: cargo xtask TASK
   test          style, format, lints, tests, Python module, C library, documentation, licences, fuzz targets; the last lines list
                 the skipped tests
   test --quick  style, format, lints, and tests that need neither the kernel nor simulated figures
-  assure [STEP] interleavings, memory, native, fuzzing, coverage, advisories, mutants: hours of search for faults that tests miss;
-                without a name, all steps; `assure mutants -- ARGS` passes arguments on to cargo-mutants
+  assure [STEP] interleavings, memory, native, fuzzing, coverage, alerts, advisories, mutants: hours of search for faults that tests
+                miss; without a name, all steps; `assure mutants -- ARGS` passes arguments on to cargo-mutants
   style         the style rules alone; --record makes the present counts of writing habits the new limits
   schema        the JSON Schema files in docs/schema and docs/book/json.md; --write writes them from the types in the source
   wire          the tables of docs/wire.md and the dissector ops/undrop.lua; --write writes both from docs/wire.toml
