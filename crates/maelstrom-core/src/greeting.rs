@@ -87,8 +87,8 @@ impl Attempts {
 /// Recognises authentic Hellos that come again, bit for bit, without any cryptography. Each Hello has a nonce
 /// of its own, so that a repeated one is a replay, or was duplicated on the way.
 ///
-/// A Hello carries no time, so that one that has been forgotten is decrypted like a forged one. Its token then
-/// decides whether it is answered.
+/// A Hello carries no time, so that one that has been forgotten is decrypted like a forged one. Its token
+/// then decides whether it is answered.
 #[derive(Debug)]
 pub(crate) struct Seen {
     digests: Box<[u64; HELLOS]>,

@@ -440,8 +440,8 @@ impl Inlet {
         }
     }
 
-    /// Returns what the verdict about the gateway says about the way. `is_needed`: whether packets of peers are
-    /// recovered that no tunnel carries.
+    /// Returns what the verdict about the gateway says about the way. `is_needed`: whether there are peers
+    /// whose packets no tunnel carries.
     pub(crate) fn injection(&self, is_needed: bool) -> Injection<'_> {
         match &self.way {
             Way::Tun(reason) if is_needed && self.choice != InjectionChoice::Tun => Injection::ByTun(reason),

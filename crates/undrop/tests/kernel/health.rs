@@ -18,12 +18,23 @@ use testkit::wait_until;
 use crate::pair::{PROGRAM, reload, wait_for_log};
 use crate::schema::faults_by_file;
 
-/// Runs `undrop gateway health --json` on the gateway of site A; returns its exit code and its document.
-fn health(pair: &GatewayPair) -> (Option<i32>, serde_json::Value) {
+/// Runs `undrop gateway health --json` on the gateway of a site; returns its exit code and its document.
+pub(crate) fn health_of(pair: &GatewayPair, side: usize) -> (Option<i32>, serde_json::Value) {
     let mut command = Command::new(PROGRAM);
-    command.args(["gateway", "health", "--json", "--config"]).arg(pair.config(0));
+    command.args(["gateway", "health", "--json", "--config"]).arg(pair.config(side));
     let output = command.stdin(Stdio::null()).output().unwrap();
     (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// Returns the text of a reason in a document of `undrop gateway health`.
+pub(crate) fn reason<'a>(document: &'a serde_json::Value, id: &str) -> &'a str {
+    let reasons = document["reasons"].as_array().unwrap();
+    let found = reasons.iter().find(|reason| reason["id"] == id);
+    found.and_then(|reason| reason["text"].as_str()).unwrap_or_else(|| panic!("no reason {id} in {document}"))
+}
+
+fn health(pair: &GatewayPair) -> (Option<i32>, serde_json::Value) {
+    health_of(pair, 0)
 }
 
 /// Asks for the metrics at an address; returns the response.
@@ -42,7 +53,10 @@ fn a_peer_that_is_killed_is_an_event_and_a_verdict_until_it_returns() {
     }
     let link = EmulatorConfig::symmetric(LinkConfig::default());
     let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
-    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
+    // In a user namespace the other way is impossible, which degrades a gateway that is not told to use
+    // this one.
+    let setting = Setting { injection: "tun", ..Setting::layered() };
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &setting).unwrap();
     wait_until("the gateway is protected", || health(&pair).0 == Some(0));
     let before = fs::read_to_string(pair.config(0)).unwrap();
     let address = "127.0.0.1:9469";

@@ -22,6 +22,7 @@ use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
+use crate::health::{health_of, reason};
 use crate::pair::{PROGRAM, peer, wait_for_logs, wait_for_peer};
 
 const REWRITTEN: &str = "packets are rewritten on the way";
@@ -109,6 +110,10 @@ fn a_nat_between_the_gateways_is_found_out_and_no_packet_is_delivered_twice() {
         peer.far_path.findings.iter().any(|finding| finding.cause == REWRITTEN)
     });
     wait_for_logs(&pair, [REWRITTEN, REWRITTEN]);
+    for (side, id) in [(1, "path_in"), (0, "path_out")] {
+        let (code, document) = health_of(&pair, side);
+        assert!(code == Some(1) && reason(&document, id).ends_with(REWRITTEN), "{document}");
+    }
     let transfer = TcpTransfer { duration: Duration::from_secs(3), ..TcpTransfer::default() };
     let transferred = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert_eq!(transferred.mismatch, None);
@@ -203,6 +208,9 @@ fn flows_that_take_another_link(test: &str, schedule: Schedule, diverted: usize)
     assert_few_doubles(&pair, &reports, 8, test);
     if diverted == FLOWS {
         wait_for_peer(&pair, 1, "it is told", |peer| has_finding(peer, "packets take another path"));
+        let (code, document) = health_of(&pair, 1);
+        let text = reason(&document, "path_in");
+        assert!(code == Some(1) && text.ends_with("packets take another path"), "{document}");
     }
     pair.stop().unwrap();
 }
@@ -364,6 +372,9 @@ fn a_wrong_key_is_told_at_both_ends() {
             peer.wrong_key > 0
                 && peer.trouble.as_ref().is_some_and(|trouble| trouble.remedy.contains("key file"))
         });
+        let (code, document) = health_of(&pair, side);
+        assert_eq!((code, &document["state"]), (Some(2), &"down".into()), "{document}");
+        assert_eq!(document["reasons"][0]["id"], "peer_down");
     }
     pair.stop().unwrap();
 }

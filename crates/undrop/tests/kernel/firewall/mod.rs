@@ -1,6 +1,7 @@
 //! A recovered packet passes the rules that the lost packet would have passed.
 
 mod bounds;
+mod iptables;
 pub(crate) mod lab;
 mod treatment;
 
@@ -13,6 +14,7 @@ use netlab::traffic::{TcpTransfer, tcp_transfer, unwatched};
 use stage::gateways::{GatewayPair, Setting};
 use testkit::wait_until;
 
+use crate::health::{health_of, reason};
 use lab::{Lab, Wan};
 pub(crate) use lab::{command_at, possible, skipped};
 
@@ -118,6 +120,7 @@ fn the_way_by_the_tun_device_is_reported_and_meets_other_rules() {
     let status = pair.status(1).unwrap();
     assert_eq!(status.gateway.injection, "tun");
     assert_eq!(status.gateway.injection_reason.as_deref(), Some("the configuration demands it"));
+    assert!(status.health.reasons.iter().all(|reason| reason.id != "injection_by_tun"), "it is wanted");
     lab.assert_recovered(&pair, false);
     lab.rules(PERMITTED_BY_INTERFACE);
     assert!(complaints(&lab, &pair).contains(&"rules-by-interface"));
@@ -140,10 +143,13 @@ fn without_the_right_to_load_programs_packets_enter_by_the_tun_device_and_the_op
     for side in [0, 1] {
         let gateway = pair.status(side).unwrap().gateway;
         assert_eq!((gateway.injection.as_str(), gateway.tap.as_str()), ("tun", "packet"), "{}", pair.logs());
-        assert!(gateway.injection_reason.is_some());
+        let why = gateway.injection_reason.unwrap();
+        let (_, document) = health_of(&pair, side);
+        assert!(reason(&document, "injection_by_tun").ends_with(&why), "{document}");
     }
     assert_eq!(pair.logs().matches("do not apply to them").count(), 2, "{}", pair.logs());
     lab.assert_recovered(&pair, false);
+    assert_eq!(health_of(&pair, 1).0, Some(1), "degraded");
     // The device forwards as the WAN interface does.
     let forwarding = || lab.gateway().read_sysctl("net/ipv4/conf/undrop0/forwarding").unwrap();
     assert_eq!(forwarding().trim(), "1");
