@@ -181,6 +181,9 @@ fn losses_are_recovered(test: &str, heading: &str, letter: char) {
     assert_eq!(report.altered, 0);
     assert!(report.missing() <= 6, "{} are missing\n{:?}\n{}", report.missing(), peer(&pair, 1), pair.logs());
     assert!(peer(&pair, 1).ingress.injected_packets > 20, "{:?}", peer(&pair, 1).ingress);
+    let status = pair.status(1).unwrap();
+    assert_eq!(status.gateway.injection, "wan", "{:?}", status.gateway.injection_reason);
+    assert_eq!(status.counters["not_at_wan"], 0);
 
     let transfer = TcpTransfer { duration: Duration::from_secs(2), ..TcpTransfer::default() };
     let report = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
