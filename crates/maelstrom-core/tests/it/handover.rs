@@ -3,7 +3,7 @@
 //! The path is trusted: the tests lose packets but no repairs.
 
 use maelstrom_core::counters::Rejected;
-use maelstrom_core::{Config, Gateway, PeerConfig, PeerKey, Schedule};
+use maelstrom_core::{Config, Gateway, PeerConfig, PeerHandover, PeerKey, Schedule};
 
 use crate::pair::{A, B, Pair, coin, payload, trusting, tunnel, udp};
 use crate::stalls::Streams;
@@ -43,10 +43,16 @@ fn ask(streams: &mut Streams, side: usize) {
 
 /// Lets the next process take over; returns how many sessions it continues.
 fn take_over(streams: &mut Streams, side: usize) -> usize {
+    take_over_with(streams, side, |_| {})
+}
+
+/// The same, after a change of what the next process is told.
+fn take_over_with(streams: &mut Streams, side: usize, change: impl FnOnce(&mut PeerHandover)) -> usize {
     let pair = &mut streams.pair;
     pair.gateways[side].finish_streams(pair.now_us, &mut pair.out[side]);
     pair.exchange();
-    let left = pair.gateways[side].hand_over();
+    let mut left = pair.gateways[side].hand_over();
+    change(&mut left[0]);
     let (mut next, out) = pair.next[side].take().unwrap();
     let resumed = next.resume(pair.now_us, &left);
     (pair.gateways[side], pair.out[side]) = (next, out);
@@ -82,6 +88,38 @@ fn the_next_process_continues_the_session_and_nothing_stays_lost_or_comes_twice(
         let limits = [rate, after].map(|decision| decision.map(|decision| decision.limit));
         assert_eq!(limits[0], limits[1], "the next process knows the link, seed {seed}");
     }
+}
+
+/// No test seals as many datagrams; the next process of the gateway is told that the earlier one has.
+#[test]
+fn a_session_is_renewed_before_2_to_the_28_datagrams_are_exceeded_by_much() {
+    const LEFT: u64 = 3_000;
+    let mut streams = Streams::with(4, [trusting(A), trusting(B)]);
+    let renewals = |streams: &Streams| [A, B].map(|side| streams.pair.status(side, |peer| peer.renewals));
+    streams.run(300_000);
+    prepare(&mut streams, A, trusting(A));
+    streams.run(50_000);
+    ask(&mut streams, A);
+    assert_eq!(take_over_with(&mut streams, A, |left| left.seals.1 = (1 << 28) - LEFT), 1);
+    let (sessions_before, before) = (sessions(&streams), renewals(&streams));
+    let sealed = |streams: &Streams| streams.pair.status(A, |peer| peer.egress.repair_packets);
+    let (first, begin_us) = (sealed(&streams), streams.pair.now_us);
+    // Reports and Hellos are sealed with the same key, and are few.
+    while sealed(&streams) < first + LEFT / 2 {
+        streams.run(1_000);
+        assert_eq!(renewals(&streams), before);
+    }
+    while sealed(&streams) < first + LEFT {
+        streams.run(1_000);
+    }
+    // A round trip, and the answer.
+    streams.run(100_000);
+    assert_eq!(renewals(&streams), before.map(|count| count + 1));
+    let end_us = streams.pair.now_us;
+    streams.run(400_000);
+    assert_eq!(sessions(&streams), sessions_before);
+    streams.assert_whole(begin_us, end_us);
+    assert_eq!(renewals(&streams), before.map(|count| count + 1), "the count begins again");
 }
 
 #[test]
