@@ -111,6 +111,27 @@ fn protection_is_whole_soon_after_a_gateway_stood_still_and_nothing_old_is_recov
     }
 }
 
+/// docs/maelstrom.md has the figures: the time after waking from which at least 99 of 100 lost packets are
+/// recovered. After ten seconds the peer has given the session up, and another one begins.
+#[test]
+fn protection_is_whole_within_a_round_trip_of_waking_or_three_if_the_session_has_ended() {
+    for rtt_us in [10_000, 40_000, 100_000, 200_000] {
+        for (sides, us, whole_max_us) in [(&[A, B][..], 2_000_000, rtt_us), (&[B], 12_000_000, 3 * rtt_us)] {
+            let mut streams = Streams::new(us);
+            streams.pair.delay_us = rtt_us / 2;
+            streams.run(200_000 + 2 * rtt_us);
+            streams.stall(sides, us);
+            let woken_us = streams.pair.now_us;
+            streams.run(900_000);
+            let (lost, mut missing) = streams.lost(woken_us, woken_us + 700_000);
+            missing.sort_unstable();
+            let whole_us = missing.iter().rev().nth(lost / 100).map_or(0, |sent_us| sent_us - woken_us);
+            println!("round trip {rtt_us} us, {us} us of {sides:?}: whole after {whole_us} us");
+            assert!(lost > 200 && whole_us <= whole_max_us, "{whole_us} of {whole_max_us}, {lost} lost");
+        }
+    }
+}
+
 #[test]
 fn a_gateway_may_stand_still_again_and_again() {
     let mut streams = Streams::new(9);
