@@ -35,16 +35,7 @@ impl Passive {
         let (tap, inlet) = (self.ports.tap.as_ref(), self.ports.outlets.inlet.as_ref());
         let tunnel = self.ports.outlets.tunnel.as_ref();
         let (written, arrived) = inlet.map_or((0, 0), Inlet::at_wan);
-        let names = config.peers.iter().map(|peer| peer.name.clone());
-        let observer = self.watch.observer();
-        let peers = gateway.peers().zip(names).enumerate().map(|(index, (peer, name))| {
-            let mut status = PeerStatus::of(name, &peer, *now_us);
-            status.host = config.peers[index].moving();
-            status.differences = self.agreement.differences(index).to_vec();
-            status.observed_by(observer, index);
-            status
-        });
-        let peers: Vec<_> = peers.collect();
+        let peers = self.peers();
         let counters = [
             (Counter::OutgoingUncut, counts.uncut_outgoing),
             (Counter::IncomingUncut, counts.uncut_incoming),
@@ -75,7 +66,7 @@ impl Passive {
         Status {
             schema: status::SCHEMA.to_owned(),
             health: HealthStatus::of_gateway(&peers, tap.is_some(), injection, rack.as_ref()),
-            events: EventStatus::latest(*now_us, observer, |site| label(config, site)),
+            events: EventStatus::latest(*now_us, self.watch.observer(), |site| label(config, site)),
             gateway: GatewayStatus {
                 version: env!("CARGO_PKG_VERSION").into(),
                 uptime_s: now_us.saturating_sub(*started_us) / 1_000_000,
@@ -107,6 +98,18 @@ impl Passive {
 }
 
 impl Passive {
+    fn peers(&self) -> Vec<PeerStatus> {
+        let Engine { gateway, now_us, .. } = &self.engine;
+        let peers = gateway.peers().zip(&self.config.peers).enumerate().map(|(index, (peer, file))| {
+            let mut status = PeerStatus::of(file.name.clone(), &peer, *now_us);
+            status.host = file.moving();
+            status.differences = self.agreement.differences(index).to_vec();
+            status.observed_by(self.watch.observer(), index);
+            status
+        });
+        peers.collect()
+    }
+
     fn multicast(&self) -> Vec<MulticastStatus> {
         let ports = &self.ports.outlets.groups;
         let sections = self.engine.gateway.multicast().zip(&self.config.multicast).enumerate();
