@@ -17,7 +17,7 @@ fn status_without_a_gateway_says_how_to_start_one() {
         said.starts_with("error: no gateway answers on `gateway.sock`\n  caused by: No such file"),
         "{said}"
     );
-    assert!(said.contains("  help: start a gateway with `undrop gateway run --config FILE`"), "{said}");
+    assert!(said.contains("  help: start a gateway with `undrop gateway run FILE`"), "{said}");
 }
 
 #[test]

@@ -292,7 +292,7 @@ fn a_node_without_an_interface_and_a_doctor_without_one_say_what_to_do() {
     for args in [&["recv", "g"][..], &["send", "g"], &["doctor"]] {
         let refused = undrop(args).stdin(Stdio::null()).output().unwrap();
         let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(1), "{args:?}: {text}");
+        assert_eq!(refused.status.code(), Some(2), "{args:?}: {text}");
         assert!(text.contains("expected an interface") && text.contains("node.interface"), "{text}");
     }
     let refused = undrop(&["recv", "g", "--interface", "nothing-like-it"]).output().unwrap();

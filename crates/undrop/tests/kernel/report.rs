@@ -50,7 +50,7 @@ fn a_gateway_writes_a_page_about_its_losses() {
     assert!(page.contains("class=\"value\"") && page.contains("up: packets are protected"), "{page}");
     fs::remove_file(&file).unwrap();
     let (code, said) = report("nobody");
-    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("expected one of 10.81.9.1:4700, saw `nobody`") && !file.exists(), "{said}");
     pair.stop().unwrap();
 }
