@@ -25,6 +25,7 @@ pub(super) fn run(program: &Path, plan: &Plan, sheet: &mut Sheet) -> anyhow::Res
     let cells = plan.loss.len() * plan.congestion.len() * systems.len();
     let count = cells as u64 * plan.runs + (systems.len() as u64 * plan.runs);
     output::note(format_args!("{count} runs, about {} min", (count * (plan.seconds + 4)).div_ceil(60)));
+    let systems = startable(program, plan, systems)?;
     for loss in &plan.loss {
         for congestion in &plan.congestion {
             for &system in &systems {
@@ -49,6 +50,25 @@ pub(super) fn run(program: &Path, plan: &Plan, sheet: &mut Sheet) -> anyhow::Res
         }
     }
     Ok(())
+}
+
+/// Starts each system once. Tells which of the others does not start, and leaves it out.
+fn startable(program: &Path, plan: &Plan, systems: Vec<System>) -> anyhow::Result<Vec<System>> {
+    let mut good = Vec::new();
+    for system in systems {
+        let sites = plan.sites(&LossModel::None, 0)?;
+        match system.start(program, &plan.peers, &sites, &Setting::tunnel()) {
+            Ok(_) => good.push(system),
+            Err(error) if system.is_other() => {
+                output::note(format_args!(
+                    "{} is left out, because it does not start: {error}",
+                    system.name()
+                ));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(good)
 }
 
 fn transfer(

@@ -65,6 +65,11 @@ impl System {
         }
     }
 
+    /// Whether it is a tunnel of others.
+    pub(super) fn is_other(self) -> bool {
+        !matches!(self, Self::None | Self::Undrop)
+    }
+
     /// The program below `peers` that it needs.
     fn program(self, peers: &Path) -> Option<PathBuf> {
         let name = match self {
