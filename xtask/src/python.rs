@@ -12,7 +12,7 @@ use crate::tally::Tally;
 /// their counts in the way of cargo's, so that `tally` gets only the reasons for which none of them ran.
 pub(crate) fn test(tally: &mut Tally) -> anyhow::Result<bool> {
     let Some(python) = interpreter() else {
-        let reason = "Python module: no python3 (3.9 or newer) with venv (apt-get install python3-venv)";
+        let reason = "Python module: no python3 (3.11 or newer) with venv (apt-get install python3-venv)";
         tally.skipped.push(reason.to_owned());
         return Ok(true);
     };
@@ -34,7 +34,7 @@ pub(crate) fn test(tally: &mut Tally) -> anyhow::Result<bool> {
 /// Returns the Python of this machine, if it can create environments and the module runs with it.
 pub(crate) fn interpreter() -> Option<&'static str> {
     let python = "python3";
-    let asked = "import venv, ensurepip, sys; sys.exit(sys.version_info < (3, 9))";
+    let asked = "import venv, ensurepip, sys; sys.exit(sys.version_info < (3, 11))";
     is_there(Command::new(python).args(["-c", asked])).then_some(python)
 }
 

@@ -7,8 +7,8 @@ use pyo3::types::{PyBytes, PyMemoryView};
 
 /// Bytes of a payload, of headers or of a key.
 ///
-/// `bytes` are used where they are. Any other buffer is copied once: the stable ABI has functions that read
-/// buffers only from Python 3.11 on, and another thread could change the buffer while the message is sent.
+/// `bytes` are used where they are. Any other buffer is copied once: another thread could change it while the
+/// message is sent.
 pub(crate) struct Buffer<'py>(Bound<'py, PyBytes>);
 
 impl<'py> FromPyObject<'_, 'py> for Buffer<'py> {

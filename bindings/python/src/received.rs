@@ -1,7 +1,9 @@
 //! Messages and loss reports.
 
+use std::ffi::c_int;
 use std::time::UNIX_EPOCH;
 
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyBytes;
@@ -53,6 +55,19 @@ impl Message {
     #[getter]
     fn number(&self) -> Option<u64> {
         self.0.number()
+    }
+
+    /// Shows the payload where it is, read-only: `memoryview(message)` copies nothing.
+    ///
+    /// # Safety
+    /// Python calls it, with a view to be filled (PEP 3118).
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let payload = slf.get().0.payload();
+        let (start, length) = (payload.as_ptr().cast_mut().cast(), payload.len().cast_signed());
+        // SAFETY: the view refers to the message, which is frozen: its payload lives as long, and stays where
+        // it is. The view is read-only.
+        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 1, flags) };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
 
     /// Payload as it was sent. It is copied the first time.

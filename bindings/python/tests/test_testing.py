@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import struct
 
 import pytest
 
@@ -63,3 +64,29 @@ def test_a_payload_is_any_buffer() -> None:
         for wrong in ("text", 7, [1, 2]):
             with pytest.raises(TypeError, match="bytes-like"):
                 sender.send(wrong)  # type: ignore[arg-type]
+
+
+def test_a_message_is_a_buffer_that_outlives_it() -> None:
+    with Cluster(2) as cluster:
+        prices, _ = cluster.join("prices", timeout=LONG)
+        cluster[1].send("prices", b"187.21")
+        message = prices.recv(timeout=LONG)
+        assert struct.unpack_from("3s", message, 1) == (b"87.",)
+        with pytest.raises((BufferError, TypeError)):
+            struct.pack_into("B", message, 0, 0)
+        view = memoryview(message)
+        assert view.readonly and view.format == "B" and view.nbytes == 6
+        del message
+        cluster.close()
+        assert bytes(view[3:]) == b".21", "the view keeps the packet"
+
+
+def test_a_message_can_be_sent_on() -> None:
+    with Cluster(2) as cluster:
+        prices, copies = cluster[0].join("prices"), cluster[1].join("copies")
+        assert cluster[1].wait_for_members("prices", timeout=LONG)
+        assert cluster[0].wait_for_members("copies", timeout=LONG)
+        for payload in (b"187.21", b""):
+            cluster[1].send("prices", payload)
+            cluster[0].send("copies", prices.recv(timeout=LONG))
+            assert copies.recv(timeout=LONG).payload == payload

@@ -1,6 +1,6 @@
 //! Wheels of the Python module: for each processor one for systems with glibc, and one for those with musl.
 //!
-//! The stable ABI of Python serves all versions from 3.9 on. `maturin` packs the wheels. `zig`, which PyPI
+//! The stable ABI of Python serves all versions from 3.11 on. `maturin` packs the wheels. `zig`, which PyPI
 //! has as a package, is C compiler and linker: with it a module needs no newer glibc than 2.17, whatever the
 //! machine has.
 
@@ -48,7 +48,8 @@ pub(super) fn build(release: &Release, target: &Target, tally: &mut Tally) -> an
 /// Returns an environment with the pinned tools. `None` where there is no Python, which is a skipped step.
 fn environment(tally: &mut Tally) -> anyhow::Result<Option<PathBuf>> {
     let Some(python) = python::interpreter() else {
-        let missing = "wheels: no python3 (3.9 or newer) with venv (apt-get install python3-venv)".to_owned();
+        let missing =
+            "wheels: no python3 (3.11 or newer) with venv (apt-get install python3-venv)".to_owned();
         if !tally.skipped.contains(&missing) {
             tally.skipped.push(missing);
         }
@@ -82,7 +83,7 @@ fn name(release: &Release, target: &Target, libc: Libc) -> String {
         "gnu" => format!("manylinux2014_{0}.manylinux_2_17_{0}", target.rpm),
         _ => format!("{}_{}", libc.systems, target.rpm),
     };
-    format!("undrop-{version}-cp39-abi3-{systems}.whl")
+    format!("undrop-{version}-cp311-abi3-{systems}.whl")
 }
 
 fn listed(release: &Release) -> anyhow::Result<Vec<String>> {
@@ -125,10 +126,10 @@ mod tests {
         assert_eq!(
             names.concat(),
             [
-                "undrop-1.2.0rc1-cp39-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
-                "undrop-1.2.0rc1-cp39-abi3-musllinux_1_2_x86_64.whl",
-                "undrop-1.2.0rc1-cp39-abi3-manylinux2014_aarch64.manylinux_2_17_aarch64.whl",
-                "undrop-1.2.0rc1-cp39-abi3-musllinux_1_2_aarch64.whl",
+                "undrop-1.2.0rc1-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
+                "undrop-1.2.0rc1-cp311-abi3-musllinux_1_2_x86_64.whl",
+                "undrop-1.2.0rc1-cp311-abi3-manylinux2014_aarch64.manylinux_2_17_aarch64.whl",
+                "undrop-1.2.0rc1-cp311-abi3-musllinux_1_2_aarch64.whl",
             ]
         );
     }

@@ -16,7 +16,10 @@ class LossWarning(RuntimeWarning):
     """Messages are lost, or were dropped because the program reads too slowly."""
 
 class Message:
-    """A message of a group."""
+    """A message of a group. It is a buffer: `memoryview(message)` shows its payload without a copy."""
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """Payload as it was sent, read-only."""
 
     @property
     def group(self) -> str:
