@@ -186,10 +186,11 @@ fn carry(job: &Job<'_>, sites: &TwoSites, mut pair: Option<&mut GatewayPair>) ->
         Some(Code::Thresholds(thresholds)) => Some(TableController::new(thresholds)),
         _ => None,
     };
-    let (mut failure, mut gap_us, mut last_us) = (None, 0, now_us());
+    // From the first look on: several flows connect one after the other before it.
+    let (mut failure, mut gap_us, mut last_us) = (None, 0, None);
     let mut watch = |progress: Progress| {
         let began_us = now_us();
-        gap_us = gap_us.max(began_us.saturating_sub(last_us));
+        gap_us = gap_us.max(last_us.map_or(0, |last_us| began_us.saturating_sub(last_us)));
         conductor.tick(progress.elapsed_us);
         recorder.tick(progress, pair.as_deref());
         if let (Some(table), Some(pair)) = (&mut table, &mut pair)
@@ -197,7 +198,7 @@ fn carry(job: &Job<'_>, sites: &TwoSites, mut pair: Option<&mut GatewayPair>) ->
         {
             failure = Some(error);
         }
-        last_us = now_us();
+        last_us = Some(now_us());
         let is_over = failure.is_some() || job.interrupt.is_requested();
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
