@@ -5,6 +5,7 @@
 
 mod buffer;
 mod error;
+mod message;
 mod node;
 mod received;
 mod subscription;
@@ -16,7 +17,7 @@ fn _ricochet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<node::Node>()?;
     module.add_class::<node::Sender>()?;
     module.add_class::<subscription::Subscription>()?;
-    module.add_class::<received::Message>()?;
+    module.add_class::<message::Message>()?;
     module.add_class::<received::Lost>()?;
     module.add_class::<received::History>()?;
     module.add_class::<received::MemberNews>()?;

@@ -12,7 +12,7 @@ use ricochet::{
 
 use crate::buffer::Buffer;
 use crate::error;
-use crate::received::Message;
+use crate::message::Message;
 use crate::subscription::{SIGNAL_CHECK, Subscription, now, seconds};
 
 /// A node of a cluster: joins groups, and sends to any group. Use it in a `with` statement, or close it.

@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use ricochet::{Event, RecvTimeoutError, TryRecvError};
 
 use crate::error;
-use crate::received::{GroupNews, History, Lost, MemberNews, Message, OrderChange, RegistryNews};
+use crate::message::Message;
+use crate::received::{GroupNews, History, Lost, MemberNews, OrderChange, RegistryNews};
 
 /// Interval at which a wait is interrupted to check for signals.
 pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
