@@ -40,6 +40,21 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    /// Returns its name: stable, in snake case.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::NoAddress => "no_address",
+            Self::WrongKey => "wrong_key",
+            Self::Uncalled => "uncalled",
+            Self::OtherAddress(_) => "other_address",
+            Self::UnusableAddress(_) => "unusable_address",
+            Self::OtherVersion(_) => "other_version",
+            Self::OtherMode => "other_mode",
+            Self::Unheard => "unheard",
+        }
+    }
+
     /// Returns what an operator can do about it.
     pub fn remedy(self) -> &'static str {
         match self {

@@ -423,9 +423,12 @@ impl Egress {
         } else {
             self.coder.fire_due(now_us, &mut emit);
         }
-        self.quiet.on_repairs(now_us, self.sender.counts.repair_bytes - bytes);
+        let counts = &mut self.sender.counts;
+        let repairs = counts.repair_packets - repairs;
+        counts.repairs_out_of_turn += repairs;
+        self.quiet.on_repairs(now_us, counts.repair_bytes - bytes);
         if is_hurry {
-            self.hurried += self.sender.counts.repair_packets - repairs;
+            self.hurried += repairs;
         }
         if !self.coder.has_waiting_first() {
             self.hurry_us = None;

@@ -30,6 +30,18 @@ impl Finding {
         Self::SlowPath,
     ];
 
+    /// Returns its name: stable, in snake case.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Rewritten => "rewritten",
+            Self::Elsewhere => "elsewhere",
+            Self::PartlyElsewhere => "partly_elsewhere",
+            Self::Fragmented => "fragmented",
+            Self::OpeningRewritten => "opening_rewritten",
+            Self::SlowPath => "slow_path",
+        }
+    }
+
     /// Returns what an operator can do about it.
     pub fn remedy(self) -> &'static str {
         match self {

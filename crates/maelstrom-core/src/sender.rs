@@ -32,6 +32,9 @@ pub struct EgressCounts {
     pub products: u64,
     /// Datagrams sent with repairs.
     pub repair_packets: u64,
+    /// Of these, those that left because packets could not wait for others: after a silence, or for a
+    /// deadline.
+    pub repairs_out_of_turn: u64,
     /// Datagrams sent with names of packets alone.
     pub name_packets: u64,
     /// Bytes of all these datagrams on the link, outer IP and UDP headers included.

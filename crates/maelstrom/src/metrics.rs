@@ -24,7 +24,7 @@ type OfClass = (&'static str, &'static str, fn(&ClassStatus) -> u64);
 /// A family of counts by reason.
 type OfReason = (&'static str, &'static str, fn(&PeerStatus) -> &Counts);
 
-const OF_PEERS: [OfPeer; 23] = [
+const OF_PEERS: [OfPeer; 30] = [
     ("undrop_gateway_peer_up", Kind::Gauge, "Whether the repair channel works in both directions.", |peer| {
         Some(f64::from(u8::from(peer.up)))
     }),
@@ -52,6 +52,48 @@ const OF_PEERS: [OfPeer; 23] = [
         Kind::Counter,
         "Bytes of repairs sent, outer headers included.",
         |peer| Some(peer.egress.repair_bytes as f64),
+    ),
+    (
+        "undrop_gateway_repairs_out_of_turn",
+        Kind::Counter,
+        "Repairs sent because packets could not wait for others: after a silence, or for a deadline.",
+        |peer| Some(peer.egress.repairs_out_of_turn as f64),
+    ),
+    (
+        "undrop_gateway_repairs_arrived_there",
+        Kind::Counter,
+        "Repairs of this session that arrived at the peer, as it reports.",
+        |peer| Some(peer.far.repairs_received as f64),
+    ),
+    (
+        "undrop_gateway_repairs_lost_ratio",
+        Kind::Gauge,
+        "Share of the repairs sent in the last 10 s that did not arrive.",
+        |peer| peer.windows.first().map(|window| window.repairs_lost_percent / 100.0),
+    ),
+    (
+        "undrop_gateway_code_repairs_per_packet",
+        Kind::Gauge,
+        "Rate of the code in force: repairs for each packet.",
+        |peer| Some(peer.egress.repairs_per_packet),
+    ),
+    (
+        "undrop_gateway_code_span_packets",
+        Kind::Gauge,
+        "Window of the code in force: packets that a repair reaches back.",
+        |peer| Some(peer.egress.span as f64),
+    ),
+    (
+        "undrop_gateway_answered_packets",
+        Kind::Counter,
+        "Requested packets that the peer sent again, and that came.",
+        |peer| Some(peer.ingress.requests.answered as f64),
+    ),
+    (
+        "undrop_gateway_sent_again_packets",
+        Kind::Counter,
+        "Packets sent again because the peer requested them.",
+        |peer| Some(peer.egress.answers as f64),
     ),
     ("undrop_gateway_repairs_fragmented", Kind::Counter, "Repairs cut in two because of the MTU.", |peer| {
         Some(peer.egress.repairs_cut_in_two as f64)
@@ -227,6 +269,7 @@ pub fn render(status: &Status) -> String {
             }
         }
     }
+    choices(&mut out, &peers);
     delays(&mut out, &peers);
     if let Some(split) = &status.split {
         split::append(&mut out, split);
@@ -321,6 +364,17 @@ fn of_health(out: &mut Exposition, status: &Status, peers: &[(&str, &PeerStatus)
     }
 }
 
+/// Appends why each rate that the gateway chose is not another one.
+fn choices(out: &mut Exposition, peers: &[(&str, &PeerStatus)]) {
+    let help = "1 for the reason why the rate that the gateway chose is not another one.";
+    let mut family = out.family("undrop_gateway_code_choice", Kind::Gauge, help);
+    for (label, peer) in peers {
+        if let Some(reason) = &peer.egress.choice_id {
+            family.sample(&[("peer", label), ("reason", reason)], 1.0);
+        }
+    }
+}
+
 /// Appends the histogram of the delays of recovered packets.
 fn delays(out: &mut Exposition, peers: &[(&str, &PeerStatus)]) {
     let help = "Delay of recovered packets behind their neighbours in the stream.";
@@ -381,6 +435,7 @@ mod tests {
             differences: Vec::new(),
             egress: EgressStatus {
                 source_packets: 500,
+                choice_id: Some("lowest".to_owned()),
                 unsent: Counts::from([("queue_full".to_owned(), 1)]),
                 refused_by_caps: Counts::from([("regular".to_owned(), 2)]),
                 ..EgressStatus::default()
@@ -406,7 +461,8 @@ mod tests {
         status.peers[0].ingress.raised_timestamps = 16;
         status.peers[0].egress.long_packets = 17;
         let paths = vec![paths::tests::path()];
-        let tunnel = TunnelStatus { packets: 18, datagrams: 19, bytes: 20, paths, path_use: None };
+        let tunnel =
+            TunnelStatus { packets: 18, datagrams: 19, bytes: 20, paths, path_use: None, fail: None };
         status.peers[0].egress.tunnel = Some(tunnel);
         status.not_tunnelled.insert("too_long".to_owned(), 21);
         let order = ResequenceStatus { held: 22, by_time: 20, by_room: 3, late: 24, ..Default::default() };

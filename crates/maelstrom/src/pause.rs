@@ -1,5 +1,6 @@
 //! Pauses of recovery: why, how often, how long, and which of them are events.
 
+use maelstrom_core::counters::Reason as _;
 use maelstrom_core::observe::EventKind;
 pub(crate) use maelstrom_core::observe::PauseReason as Reason;
 
@@ -66,6 +67,7 @@ impl Pauses {
         let ongoing_us = self.active.map_or(0, |active| now_us.saturating_sub(active.since_us));
         PauseStatus {
             reason: self.active.map(|active| active.reason.to_string()),
+            reason_id: self.active.map(|active| active.reason.name().to_owned()),
             count: self.count(),
             total_ms: (self.total_us + ongoing_us) / 1_000,
             last_end_ms: self.last_end_us.map(|end_us| now_us.saturating_sub(end_us) / 1_000),
@@ -87,6 +89,7 @@ mod tests {
         assert!(pauses.is_active());
         let status = pauses.status(4_000);
         assert_eq!(status.reason.as_deref(), Some("repairs lag behind the tap"));
+        assert_eq!(status.reason_id.as_deref(), Some("lag"));
         assert_eq!((status.count, status.total_ms), (1, 3));
         assert_eq!(pauses.end(6_000), Some(EventKind::Resumed { after_us: 5_000 }));
         assert_eq!(pauses.end(7_000), None);

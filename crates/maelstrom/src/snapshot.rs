@@ -104,6 +104,9 @@ impl Passive {
             let mut status = PeerStatus::of(file.name.clone(), &peer, *now_us);
             status.host = file.moving();
             status.differences = self.agreement.differences(index).to_vec();
+            if let Some(tunnel) = status.egress.tunnel.as_mut().filter(|_| file.route) {
+                tunnel.fail = Some(file.fail.word().to_owned());
+            }
             status.observed_by(self.watch.observer(), index);
             status
         });

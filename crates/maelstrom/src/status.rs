@@ -4,6 +4,7 @@
 //! read them.
 
 mod answer;
+mod cause;
 mod class;
 mod congestion;
 mod counters;
@@ -20,14 +21,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use maelstrom_core::Findings;
-use maelstrom_core::wire::Report;
 
 use maelstrom_core::counters::Reason;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use answer::document;
 pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
+pub(crate) use cause::narrow_path;
+pub use cause::{CauseStatus, PathStatus};
 pub use class::ClassStatus;
 pub(crate) use class::class;
 pub use congestion::CongestionStatus;
@@ -137,6 +138,9 @@ pub struct GatewayStatus {
 pub struct PauseStatus {
     /// Reason of the present pause; null if there is none.
     pub reason: Option<String>,
+    /// Its id, as in `by_reason`.
+    #[serde(default)]
+    pub reason_id: Option<String>,
     /// Number of pauses.
     pub count: u64,
     /// Their length in milliseconds, all together.
@@ -207,24 +211,6 @@ pub struct PeerStatus {
     pub windows: Vec<WindowStatus>,
 }
 
-/// Something that an operator should change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CauseStatus {
-    /// The problem.
-    pub cause: String,
-    /// Its solution.
-    pub remedy: String,
-}
-
-/// Findings of an ingress about the path of the packets that arrive.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PathStatus {
-    /// Whether recovered packets are injected, as far as the path is concerned.
-    pub recovering: bool,
-    /// Differences from the configuration.
-    pub findings: Vec<CauseStatus>,
-}
-
 /// Traffic from this site to the peer's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EgressStatus {
@@ -241,6 +227,16 @@ pub struct EgressStatus {
     /// Reason for the rate of this code; null unless the gateway chooses it.
     #[serde(default)]
     pub choice: Option<String>,
+    /// Id of that reason: `unknown`, `needed`, `lowest`, `mtu`, `highest`, `bandwidth`, `hopeless` or
+    /// `useless`.
+    #[serde(default)]
+    pub choice_id: Option<String>,
+    /// Repairs of this code for each packet.
+    #[serde(default)]
+    pub repairs_per_packet: f64,
+    /// Number of packets from the first to the last that a repair of this code covers.
+    #[serde(default)]
+    pub span: u64,
     /// Packets protected.
     pub source_packets: u64,
     /// Their bytes.
@@ -250,6 +246,9 @@ pub struct EgressStatus {
     pub long_packets: u64,
     /// Repair datagrams sent.
     pub repair_packets: u64,
+    /// Of these, those sent because packets could not wait for others: after a silence, or for a deadline.
+    #[serde(default)]
+    pub repairs_out_of_turn: u64,
     /// Their bytes on the link, IP and UDP headers included.
     pub repair_bytes: u64,
     /// Repair bytes per hundred source bytes.
@@ -367,10 +366,7 @@ impl PeerStatus {
             address: peer.config.address,
             host: None,
             up: peer.is_up,
-            trouble: peer.trouble.map(|trouble| CauseStatus {
-                cause: trouble.to_string(),
-                remedy: trouble.remedy().to_owned(),
-            }),
+            trouble: peer.trouble.map(CauseStatus::from),
             wrong_key: peer.wrong_key,
             keys: KeyStatus::of(peer.keys),
             rtt_us: peer.rtt_us,
@@ -435,10 +431,14 @@ impl EgressStatus {
             code: peer.code.to_string(),
             longest_burst: peer.code.longest_burst() as u64,
             choice: peer.decision.map(ToString::to_string),
+            choice_id: peer.decision.map(|decision| decision.limit.id().to_owned()),
+            repairs_per_packet: peer.code.overhead(),
+            span: peer.code.span() as u64,
             source_packets: egress.source_packets,
             source_bytes: egress.source_bytes,
             long_packets: egress.long_packets,
             repair_packets: egress.repair_packets,
+            repairs_out_of_turn: egress.repairs_out_of_turn,
             repair_bytes: egress.repair_bytes,
             overhead_percent: percent(egress.repair_bytes, egress.source_bytes),
             repairs_cut_in_two: egress.cut_in_two,
@@ -452,32 +452,6 @@ impl EgressStatus {
             packet_max: peer.packet_max as u64,
             narrow_path: peer.narrower_mtu.map(narrow_path),
         }
-    }
-}
-
-impl PathStatus {
-    fn of(findings: Findings, recovering: bool) -> Self {
-        let cause = |finding: maelstrom_core::Finding| CauseStatus {
-            cause: finding.to_string(),
-            remedy: finding.remedy().to_owned(),
-        };
-        Self { recovering, findings: findings.iter().map(cause).collect() }
-    }
-
-    fn of_far(report: &Report) -> Self {
-        Self::of(report.findings, report.is_recovering)
-    }
-}
-
-/// The cause and the remedy of a path that carries less than configured.
-pub(crate) fn narrow_path(mtu: usize) -> CauseStatus {
-    CauseStatus {
-        cause: format!("the path carries packets of at most {mtu} bytes, less than `wan_mtu`"),
-        remedy: format!(
-            "set `wan_mtu = {mtu}`, and lower the MTU of the sites or of the route to the far site as `undrop gateway \
-             check` then says; longer packets are not protected, and longer repairs are cut in two. With `mtu = \
-             \"manage\"`, the packets of new TCP connections fit by themselves"
-        ),
     }
 }
 

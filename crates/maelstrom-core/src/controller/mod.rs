@@ -8,6 +8,7 @@
 
 mod fit;
 mod history;
+mod limit;
 mod memory;
 mod plan;
 mod reach;
@@ -15,6 +16,7 @@ mod reason;
 mod thin;
 mod useless;
 
+pub use limit::Limit;
 pub use plan::{Plan, Shape, WINDOW_MIN, window};
 pub(crate) use reason::Percent;
 
@@ -100,27 +102,6 @@ pub struct Situation {
     pub deadlines: Deadlines,
     /// Output that the caps of the operator refused lately.
     pub refusal: Option<Refusal>,
-}
-
-/// Reason why the rate is not lower, or not higher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Nothing is known of the link.
-    Unknown,
-    /// No lower rate suffices.
-    Needed,
-    /// It is the lowest rate.
-    Lowest,
-    /// Repairs at lower rates do not fit the path.
-    Mtu,
-    /// The operator allows no higher rate.
-    Highest,
-    /// The operator allows no more bytes.
-    Bandwidth,
-    /// No rate recovers most of the losses.
-    Hopeless,
-    /// Repairs have not helped, so that the rate rests at the floor.
-    Useless,
 }
 
 /// A rate, and what speaks for it. Displayed as a sentence.

@@ -65,10 +65,12 @@ pub enum EventKind {
         /// Time since the peer went down; `None` at the first time.
         after_us: Option<u64>,
     },
-    /// Packets to the peer are not protected any more.
+    /// Packets to the peer are not protected any more, or not carried.
     Down {
         /// Time for which it was up.
         after_us: u64,
+        /// Whether its packets travel in a tunnel, and by nothing else.
+        is_tunnel: bool,
         /// The reason, if it is known.
         trouble: Option<Trouble>,
     },
@@ -318,6 +320,15 @@ impl EventKind {
     }
 }
 
+/// The fate of packets to a peer that is down.
+fn fate(is_tunnel: bool) -> &'static str {
+    if is_tunnel {
+        "packets to its networks are dropped, and none leaves in the clear"
+    } else {
+        "packets to this peer are not protected"
+    }
+}
+
 impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -329,8 +340,8 @@ impl fmt::Display for EventKind {
                 "up again after {}: packets are protected, and repairs arrive in both directions",
                 Length(*us)
             ),
-            Self::Down { after_us, trouble } => {
-                write!(f, "down after {}: packets to this peer are not protected", Length(*after_us))?;
+            Self::Down { after_us, is_tunnel, trouble } => {
+                write!(f, "down after {}: {}", Length(*after_us), fate(*is_tunnel))?;
                 trouble.map_or(Ok(()), |trouble| write!(f, "; {trouble}"))
             }
             Self::Trouble(trouble) => trouble.fmt(f),
@@ -469,7 +480,7 @@ mod tests {
         let from = SocketAddr::from(([203, 0, 113, 7], 4700));
         for (kind, id, text) in [
             (
-                EventKind::Down { after_us: 3_725_000_000, trouble: Some(Trouble::Silent) },
+                EventKind::Down { after_us: 3_725_000_000, is_tunnel: false, trouble: Some(Trouble::Silent) },
                 "peer_down",
                 "down after 1 h 2 min: packets to this peer are not protected; no datagram of the peer arrives",
             ),

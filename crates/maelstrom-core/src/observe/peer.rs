@@ -217,7 +217,8 @@ impl Link {
                 note(EventKind::Up { after_us });
             } else {
                 self.trouble = peer.trouble;
-                note(EventKind::Down { after_us: after_us.unwrap_or(0), trouble: peer.trouble });
+                let (after_us, is_tunnel) = (after_us.unwrap_or(0), peer.config.is_tunnel);
+                note(EventKind::Down { after_us, is_tunnel, trouble: peer.trouble });
             }
         }
         // The reason of a peer that is going down is told with that event.

@@ -59,7 +59,7 @@ fn a_peer_that_falls_silent_and_returns_is_two_events_with_lengths_and_reason() 
     watched.wait(10_000_000);
     let events = watched.events();
     let downs = events.iter().filter_map(|kind| match kind {
-        EventKind::Down { after_us, trouble } => Some((after_us / 1_000_000, *trouble)),
+        EventKind::Down { after_us, trouble, .. } => Some((after_us / 1_000_000, *trouble)),
         _ => None,
     });
     let seconds: Vec<_> = downs.collect();

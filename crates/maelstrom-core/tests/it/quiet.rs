@@ -24,6 +24,25 @@ fn overhead(pair: &Pair) -> f64 {
     pair.status(A, |peer| 100.0 * peer.egress.repair_bytes as f64 / peer.egress.source_bytes as f64)
 }
 
+#[test]
+fn repairs_out_of_turn_are_counted_apart() {
+    // Regular repairs alone: packets follow each other, and fill each one.
+    let rate = Schedule::Sliding { rate: "1/8".parse().unwrap(), window: 256, density: 15 };
+    let mut pair = up(&rate, 20_000);
+    let counts =
+        |pair: &Pair| pair.status(A, |peer| (peer.egress.repair_packets, peer.egress.repairs_out_of_turn));
+    for n in 0..800 {
+        pair.send(A, &udp(A, n, &[7; 1000]), false);
+        pair.advance(50);
+    }
+    assert_eq!(counts(&pair), (100, 0));
+    // The first packet of eight waits, and none follows.
+    pair.send(A, &udp(A, 800, &[7; 1000]), false);
+    pair.advance(100_000);
+    let (repairs, out_of_turn) = counts(&pair);
+    assert!(out_of_turn > 0 && repairs == 100 + out_of_turn, "{repairs}, {out_of_turn}");
+}
+
 /// A sparse stream from A to B.
 #[derive(Clone, Copy)]
 struct Stream {

@@ -28,6 +28,16 @@ pub enum FailChoice {
     Open,
 }
 
+impl FailChoice {
+    /// Returns its word in the file.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+        }
+    }
+}
+
 /// The tap that copies the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapChoice {

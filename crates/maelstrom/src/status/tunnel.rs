@@ -20,6 +20,9 @@ pub struct TunnelStatus {
     /// The paths in the order of the file, the first first; empty if there is one path.
     #[serde(default)]
     pub paths: Vec<TunnelPath>,
+    /// Fate of its packets when the gateway fails: `closed` or `open`; absent if the gateway sets no routes.
+    #[serde(default)]
+    pub fail: Option<String>,
 }
 
 /// Packets of a tunnel that are held so that hosts get them in the order in which they were sent.
@@ -117,6 +120,7 @@ impl TunnelStatus {
             bytes: egress.tunnel_bytes,
             path_use: (!peer.paths.is_empty()).then(|| config.path_use.word().to_owned()),
             paths: peer.paths.iter().enumerate().map(path).collect(),
+            fail: None,
         })
     }
 }

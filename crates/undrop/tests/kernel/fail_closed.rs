@@ -67,6 +67,11 @@ fn start(sites: &TwoSites, lines: &str) -> GatewayPair {
     pair
 }
 
+/// Returns the fate of its packets that the first gateway states, in case it fails.
+fn fate(pair: &GatewayPair) -> Option<String> {
+    peer(pair, 0).egress.tunnel.unwrap().fail
+}
+
 /// The routes that close tunnels, in the gateway of the first site.
 fn closing(sites: &TwoSites) -> Vec<String> {
     let routes = |family| ip(&sites.a.gateway, &[family, "route", "show", "proto", "147"]);
@@ -145,6 +150,7 @@ fn a_tunnel_end_that_is_killed_lets_nothing_pass_in_the_clear_and_the_next_start
     let sites = sites();
     let mut pair = start(&sites, "");
     assert_eq!(closing(&sites), both(&sites));
+    assert_eq!(fate(&pair).as_deref(), Some("closed"));
     under_traffic(&sites, |traffic| {
         let dropped = |pair: &GatewayPair| pair.status(1).unwrap().not_tunnelled.values().sum::<u64>();
         let before = dropped(&pair);
@@ -154,7 +160,8 @@ fn a_tunnel_end_that_is_killed_lets_nothing_pass_in_the_clear_and_the_next_start
         assert_eq!((leaked(&sites), closing(&sites)), ([0, 0], both(&sites)));
         // The other end says so, and counts what it drops.
         wait_for_peer(&pair, 1, "the far end is down", |peer| !peer.up);
-        wait_for_log(&pair, "no datagram of the peer arrives");
+        let news = "packets to its networks are dropped, and none leaves in the clear; no datagram of the peer arrives";
+        wait_for_log(&pair, news);
         let mut health = Command::new(PROGRAM);
         health.args(["gateway", "health", "--config"]).arg(pair.config(1));
         assert_eq!(health.output().unwrap().status.code(), Some(2));
@@ -187,6 +194,7 @@ fn a_tunnel_end_that_fails_open_leaves_its_packets_to_other_routes() {
     let sites = sites();
     let mut pair = start(&sites, "fail = \"open\"\n");
     assert!(closing(&sites).is_empty());
+    assert_eq!(fate(&pair).as_deref(), Some("open"));
     under_traffic(&sites, |_| {
         assert_eq!(leaked(&sites), [0, 0]);
         pair.kill(0).unwrap();

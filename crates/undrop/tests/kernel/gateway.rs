@@ -18,8 +18,10 @@ use netlab::traffic::{
 use nix::sys::signal::Signal;
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
+use testkit::wait_until;
 
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
+use crate::health::{health_of, reason};
 use crate::pair::{PROGRAM, peer, refuse_reload, reload, wait_for_peer, wait_until_up};
 
 /// Builds two sites on a fast link of 20 ms, with losses by the model `loss` from the random seed `seed`.
@@ -339,6 +341,29 @@ fn a_gateway_that_was_stopped_recovers_no_packet_that_had_arrived() {
     let report = stream(&sites, false, 1_000, 4);
     assert_duplicates_arrived_late(&pair, 1, duplicates + report.duplicates);
     assert_recovered(&sites, &pair, false);
+    pair.stop().unwrap();
+}
+
+#[test]
+fn a_gateway_whose_code_recovers_too_little_is_degraded() {
+    if !privilege::available_or_skip("a_gateway_whose_code_recovers_too_little_is_degraded") {
+        return;
+    }
+    let sites = sites("uniform:0.4", 29);
+    // In a user namespace the other way is impossible, which degrades a gateway that is not told to use this.
+    let pair = start(&sites, &Setting { injection: "tun", ..Setting::layered() });
+    wait_until("both are protected", || [0, 1].iter().all(|&side| health_of(&pair, side).0 == Some(0)));
+    thread::scope(|scope| {
+        scope.spawn(|| stream(&sites, false, 300, 12));
+        for (side, id, text) in [
+            (0, "residual_out", "packets to the peer stay lost"),
+            (1, "residual_in", "packets from the peer stay lost"),
+        ] {
+            wait_until("packets stay lost", || health_of(&pair, side).0 == Some(1));
+            let (_, document) = health_of(&pair, side);
+            assert_eq!((&document["state"], reason(&document, id)), (&"degraded".into(), text), "{document}");
+        }
+    });
     pair.stop().unwrap();
 }
 

@@ -25,6 +25,15 @@ pub(super) fn order(text: &mut String, order: &ResequenceStatus) {
     row(text, "order", &shown);
 }
 
+/// Returns what becomes of the packets when the gateway fails.
+pub(super) fn fate(fail: Option<&str>) -> &'static str {
+    match fail {
+        Some("closed") => "; unreachable if the gateway fails",
+        Some(_) => "; IN THE CLEAR if the gateway fails",
+        None => "",
+    }
+}
+
 /// Appends a line for each path, if there are several.
 pub(super) fn rows(text: &mut String, tunnel: &TunnelStatus) {
     for (index, path) in tunnel.paths.iter().enumerate() {
@@ -66,6 +75,13 @@ mod tests {
             text,
             "  order             120 packets held for up to 40 ms, 2 until the time was up, 1 after later ones\n"
         );
+    }
+
+    #[test]
+    fn only_a_tunnel_whose_routes_are_set_tells_what_a_failure_does() {
+        assert_eq!(fate(None), "");
+        assert_eq!(fate(Some("closed")), "; unreachable if the gateway fails");
+        assert_eq!(fate(Some("open")), "; IN THE CLEAR if the gateway fails");
     }
 
     #[test]

@@ -146,12 +146,18 @@ fn sent(text: &mut String, egress: &EgressStatus) {
         number(egress.repairs_cut_in_two)
     );
     row(text, "", &repairs);
+    if egress.repairs_out_of_turn > 0 {
+        let count = number(egress.repairs_out_of_turn);
+        let why = "of them because no packets followed soon enough: sparse traffic costs more";
+        row(text, "", &format!("{count} {why}"));
+    }
     if let Some(tunnel) = &egress.tunnel {
         let carried = format!(
-            "{} packets in {} datagrams, {}",
+            "{} packets in {} datagrams, {}{}",
             number(tunnel.packets),
             number(tunnel.datagrams),
-            bytes(tunnel.bytes)
+            bytes(tunnel.bytes),
+            paths::fate(tunnel.fail.as_deref())
         );
         row(text, "tunnel", &carried);
         paths::rows(text, tunnel);
@@ -480,6 +486,7 @@ mod tests {
                 source_packets: 1_234_567,
                 source_bytes: 1_600_000_000,
                 repair_packets: 463_000,
+                repairs_out_of_turn: 1_200,
                 repair_bytes: 650_000_000,
                 overhead_percent: 40.6,
                 unsent: Counts::from([("queue_full".to_owned(), 3)]),
@@ -520,6 +527,7 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
   sent              1,234,567 packets, 1.6 GB
                     12.5 % OF THE FLOWS PROTECTED, for lack of time
                     463,000 repairs, 650.0 MB, overhead 40.6 %, 0 cut in two
+                    1,200 of them because no packets followed soon enough: sparse traffic costs more
   code              sliding (512; 1/8), recovers bursts of up to 56
   LONG BURSTS       1 were longer: a window recovers nothing of them; `late_ms` may lengthen it, and wide layers recover a part
                     1/8: 1.0 % lost; 1/12 would leave 40 in a million
@@ -546,7 +554,11 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
     #[test]
     fn causes_and_remedies_are_shown_first() {
         let mut status = status();
-        let cause = |cause: &str| CauseStatus { cause: cause.to_owned(), remedy: "do this".to_owned() };
+        let cause = |cause: &str| CauseStatus {
+            id: "cause".to_owned(),
+            cause: cause.to_owned(),
+            remedy: "do this".to_owned(),
+        };
         status.peers[0].trouble = Some(cause("no datagram arrives"));
         status.peers[0].ingress.path.findings = vec![cause("packets are rewritten")];
         let shown = render(&status);
@@ -611,6 +623,7 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
         let mut status = status();
         status.pauses = PauseStatus {
             reason: Some("repairs lag behind the tap".to_owned()),
+            reason_id: Some("lag".to_owned()),
             count: 12,
             total_ms: 1_800,
             last_end_ms: Some(65_000),

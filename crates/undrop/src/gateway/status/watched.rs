@@ -23,10 +23,14 @@ pub(super) fn windows(text: &mut String, windows: &[WindowStatus]) {
             seconds if seconds < 3_600 => format!("{} min", seconds / 60),
             seconds => format!("{} h", seconds / 3_600),
         };
+        let repairs = match window.repairs_lost_percent {
+            lost if lost >= 0.005 => format!(", {lost:.2} % of repairs lost"),
+            _ => String::new(),
+        };
         let delay =
             window.recovery_delay_us.map_or(String::new(), |us| format!(", +{:.1} ms", us as f64 / 1e3));
         let shown = format!(
-            "{span:>6}: in {}, lost {}; out {}, lost {}; overhead {:.1} %{delay}",
+            "{span:>6}: in {}, lost {}; out {}, lost {}; overhead {:.1} %{repairs}{delay}",
             rate(window.received_bits_per_s),
             fates(&window.here),
             rate(window.sent_bits_per_s),
