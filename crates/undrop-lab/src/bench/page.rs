@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::Lines;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
@@ -70,9 +72,22 @@ pub(crate) fn render(page: &str, data: &Path) -> anyhow::Result<String> {
         let form = file.table.iter().find(|form| form.name == name);
         let form = form.with_context(|| format!("expected a table of tables.toml, saw {name:?}"))?;
         new += &form.markdown(data).with_context(|| format!("table {name:?}"))?;
-        while lines.next_if(|line| line.starts_with('|')).is_some() {}
+        pass_tables(&mut lines);
     }
     Ok(new)
+}
+
+/// Passes the present tables: those of a group with several links have an empty line between them.
+fn pass_tables(lines: &mut Peekable<Lines<'_>>) {
+    let is_row = |line: &&str| line.starts_with('|');
+    loop {
+        while lines.next_if(is_row).is_some() {}
+        let mut ahead = lines.clone();
+        if ahead.next() != Some("") || ahead.next_if(is_row).is_none() {
+            return;
+        }
+        lines.next();
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -271,6 +286,15 @@ After.
     }
 
     #[test]
+    fn all_tables_of_a_mark_are_replaced() {
+        let page = "<!-- table: a -->\n| a |\n| b |\n\n| c |\n| d |\n\ntext\n\n| e |\n";
+        let mut lines = page.lines().peekable();
+        lines.next();
+        pass_tables(&mut lines);
+        assert_eq!(lines.collect::<Vec<_>>(), ["", "text", "", "| e |"]);
+    }
+
+    #[test]
     fn a_wrong_table_is_refused_with_what_is_expected() {
         for (from, to, needle) in [
             ("\"speed\"", "\"other\"", "saw \"speed\""),
@@ -300,7 +324,7 @@ After.
     #[test]
     fn the_published_tables_are_those_of_their_files() {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
-        for name in ["bench.md", "links.md"] {
+        for name in ["bench.md", "links.md", "traffic.md"] {
             let page = fs::read_to_string(docs.join(name)).unwrap();
             assert!(page.contains(MARK) && page.lines().count() <= LINES_MAX, "{name}");
             let new = render(&page, &docs.join("bench")).unwrap();
