@@ -321,7 +321,7 @@ impl EventKind {
 }
 
 /// The fate of packets to a peer that is down.
-fn fate(is_tunnel: bool) -> &'static str {
+pub(super) fn fate(is_tunnel: bool) -> &'static str {
     if is_tunnel {
         "packets to its networks are dropped, and none leaves in the clear"
     } else {

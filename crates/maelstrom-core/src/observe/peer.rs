@@ -42,6 +42,7 @@ pub(super) fn site(peer: &PeerConfig) -> Option<Site> {
 pub(super) struct Watched {
     site: Option<Site>,
     address: SocketAddr,
+    is_tunnel: bool,
     place: Place,
     windows: Windows,
     concerns: Vec<Concern>,
@@ -65,6 +66,7 @@ impl Watched {
         Self {
             site: site(peer),
             address: peer.address,
+            is_tunnel: peer.is_tunnel,
             place: Place { noted: peer.address, moves: Changes::default() },
             windows: Windows::default(),
             concerns: vec![Concern::PeerDown],
@@ -106,7 +108,8 @@ impl Watched {
     }
 
     pub(super) fn verdict(&self) -> Verdict {
-        Verdict::new(self.concerns.clone(), self.findings, &self.windows.windows())
+        let verdict = Verdict::new(self.concerns.clone(), self.findings, &self.windows.windows());
+        Verdict { is_tunnel: self.is_tunnel, ..verdict }
     }
 
     /// Compares the peer with its state at the last call.
@@ -114,6 +117,7 @@ impl Watched {
         let address = peer.config.address;
         let mut note = |kind| journal.push(now_us, site(peer.config), kind);
         self.address = address;
+        self.is_tunnel = peer.config.is_tunnel;
         self.place.observe(now_us, address, &mut note);
         self.link.observe(now_us, peer, &mut note);
         if let Some(count) = self.wrong_key.on_count(now_us, peer.wrong_key) {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use foundation::reasons;
 
+use super::event::fate;
 use super::windows::{Fates, SPANS_S, Window};
 use crate::controller::Percent;
 use crate::findings::Findings;
@@ -69,6 +70,8 @@ pub struct Verdict {
     pub condition: Condition,
     /// Reasons why the peer is not fully protected.
     pub concerns: Vec<Concern>,
+    /// Whether packets to the peer travel in a tunnel, and by nothing else.
+    pub is_tunnel: bool,
     /// Differences from the configuration on the path from the peer, and on that to the peer.
     pub findings: [Findings; 2],
     /// Time in microseconds in which recovery paused, in the last minutes.
@@ -97,6 +100,7 @@ impl Verdict {
         Self {
             condition,
             concerns,
+            is_tunnel: false,
             findings,
             paused_us: windows[MINUTES].counts.paused_us,
             fates: both[at],
@@ -109,6 +113,7 @@ impl Verdict {
     pub fn sentence(&self, concern: Concern) -> String {
         let [here, there] = self.findings;
         match concern {
+            Concern::PeerDown if self.is_tunnel => format!("{concern}: {}", fate(true)),
             Concern::PathIn => with_findings(concern, here),
             Concern::PathOut => with_findings(concern, there),
             Concern::RecoveryPaused => {
@@ -229,9 +234,13 @@ mod tests {
             ),
             (Concern::RecoveryPaused, "recovery pauses: for 5.4 s of the last 300 s"),
             (Concern::PathDead, "a path to the peer is dead"),
+            (Concern::PeerDown, "the repair channel does not work"),
         ] {
             assert_eq!(verdict.sentence(concern), text);
         }
+        let closed = Verdict { is_tunnel: true, ..verdict };
+        let text = "the repair channel does not work: packets to its networks are dropped, and none leaves in the clear";
+        assert_eq!(closed.sentence(Concern::PeerDown), text);
     }
 
     #[test]

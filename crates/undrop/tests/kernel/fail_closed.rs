@@ -14,6 +14,7 @@ use testkit::wait_until;
 
 use crate::by_tunnel::{apart, in_tunnel_mode, ip};
 use crate::firewall::lab::possible;
+use crate::health::{health_of, reason};
 use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_for_peer, wait_until_up};
 use crate::upgrade::{Successors, upgrade_by};
 
@@ -162,9 +163,9 @@ fn a_tunnel_end_that_is_killed_lets_nothing_pass_in_the_clear_and_the_next_start
         wait_for_peer(&pair, 1, "the far end is down", |peer| !peer.up);
         let news = "packets to its networks are dropped, and none leaves in the clear; no datagram of the peer arrives";
         wait_for_log(&pair, news);
-        let mut health = Command::new(PROGRAM);
-        health.args(["gateway", "health", "--config"]).arg(pair.config(1));
-        assert_eq!(health.output().unwrap().status.code(), Some(2));
+        let (code, document) = health_of(&pair, 1);
+        let text = "the repair channel does not work: packets to its networks are dropped, and none leaves in the clear";
+        assert_eq!((code, reason(&document, "peer_down")), (Some(2), text));
         wait_until("dropped packets are counted", || dropped(&pair) > before + 100);
         pair.launch(0, &sites.a.gateway).unwrap();
         pair.wait_until_up(Duration::from_secs(30)).unwrap();
