@@ -103,5 +103,8 @@ mod tests {
         expected += &format!("  events            {news}\n");
         expected += &format!("{:20}{news}\n", "").repeat(4);
         assert_eq!(text, expected);
+        let mut text = String::new();
+        windows(&mut text, &[WindowStatus { repairs_lost_percent: 1.254, ..window(10) }]);
+        assert!(text.contains("overhead 14.2 %, 1.25 % of repairs lost, +2.5 ms"), "{text}");
     }
 }
