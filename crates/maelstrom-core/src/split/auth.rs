@@ -26,7 +26,7 @@ pub const CHALLENGE_LEN: usize = GREETING_LEN + KEYS * PROOF;
 pub const PROOF_LEN: usize = 1 + PROOF;
 
 /// Name and version of the protocol on carriers.
-const PREAMBLE: [u8; 12] = *b"undropsplit\x02";
+const PREAMBLE: [u8; 12] = *b"undropsplit\x03";
 /// Version of the protocol on carriers, the last byte of the preamble.
 const VERSION: u8 = PREAMBLE[11];
 /// Number of keys in a challenge.

@@ -30,6 +30,7 @@ const REFUSED: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 const LEAVING: u8 = 11;
+const ADVANCE: u8 = 12;
 
 /// Flag of a data frame after which the sender has no credit left.
 const LIMITED: u8 = 1;
@@ -83,7 +84,7 @@ impl Refusal {
 #[non_exhaustive]
 pub enum Fault {
     /// No frame has this kind.
-    #[error("expected a kind of frame from 1 to 11, saw {0}")]
+    #[error("expected a kind of frame from 1 to 12, saw {0}")]
     Kind(u8),
     /// A flag that frames of this kind do not have.
     #[error("expected a frame of kind {kind} without unknown flags, saw {flags:#04x}")]
@@ -135,10 +136,13 @@ pub struct Frame<'a> {
 /// Content of a frame, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// Asks for a connection. The sender takes `credit` bytes more than [`INITIAL`](super::INITIAL).
+    /// Asks for a connection. The sender takes `credit` bytes more than [`INITIAL`](super::INITIAL), and may
+    /// itself send `advance` more.
     Open {
         /// Additional credit in bytes.
         credit: u32,
+        /// Bytes of the advance of the carrier that the stream has from its beginning.
+        advance: u32,
         /// The ends of the connection.
         ends: Ends,
     },
@@ -170,6 +174,9 @@ pub enum Body<'a> {
     Pong(u64),
     /// The end that was dialed opens no more connections, because its gateway stops.
     Leaving,
+    /// Of the end that dialed: bytes that it would like to have in advance for new streams. Of the other one:
+    /// bytes that it gives in addition.
+    Advance(u32),
 }
 
 impl<'a> Frame<'a> {
@@ -189,8 +196,9 @@ impl<'a> Frame<'a> {
         let mut fields = Reader(payload);
         let body = match kind {
             OPEN => {
-                let credit = fields.u32().map_err(wrong_length)?;
-                Body::Open { credit, ends: read_ends(&mut fields, kind, length)? }
+                let mut number = || fields.u32().map_err(wrong_length);
+                let (credit, advance) = (number()?, number()?);
+                Body::Open { credit, advance, ends: read_ends(&mut fields, kind, length)? }
             }
             OPENED => Body::Opened { credit: fields.u32().map_err(wrong_length)? },
             DATA => Body::Data { limited: flags & LIMITED != 0, bytes: payload },
@@ -201,6 +209,7 @@ impl<'a> Frame<'a> {
             REFUSED => Body::Refused(Refusal::of(fields.u8().map_err(wrong_length)?)?),
             PING => Body::Ping(fields.u64().map_err(wrong_length)?),
             LEAVING => Body::Leaving,
+            ADVANCE => Body::Advance(fields.u32().map_err(wrong_length)?),
             _ => Body::Pong(fields.u64().map_err(wrong_length)?),
         };
         if kind != DATA {
@@ -218,8 +227,9 @@ impl<'a> Frame<'a> {
         let at = to.len();
         to.extend([0; HEADER_LEN]);
         let (kind, flags) = match self.body {
-            Body::Open { credit, ends } => {
+            Body::Open { credit, advance, ends } => {
                 to.extend(credit.to_be_bytes());
+                to.extend(advance.to_be_bytes());
                 write_ends(&ends, to);
                 (OPEN, 0)
             }
@@ -245,6 +255,7 @@ impl<'a> Frame<'a> {
                 (PONG, 0)
             }
             Body::Leaving => (LEAVING, 0),
+            Body::Advance(bytes) => (with(to, bytes, ADVANCE), 0),
         };
         complete(to, at, [kind, flags], self.stream);
     }
@@ -279,8 +290,8 @@ fn with(to: &mut Vec<u8>, number: u32, kind: u8) -> u8 {
 /// Checks a header before its payload is there, so that a length cannot make the receiver wait.
 fn check(kind: u8, flags: u8, length: u16) -> Result<(), Fault> {
     let fits = match kind {
-        OPEN => length == 4 + ends_len(4) || length == 4 + ends_len(16),
-        OPENED | CREDIT | RETURN => length == 4,
+        OPEN => length == 8 + ends_len(4) || length == 8 + ends_len(16),
+        OPENED | CREDIT | RETURN | ADVANCE => length == 4,
         DATA => (1..=PAYLOAD_MAX as u16).contains(&length),
         END | RESET | LEAVING => length == 0,
         REFUSED => length == 1,
@@ -334,8 +345,8 @@ mod tests {
         let v4 = Ends { client: "10.81.1.2:40000".parse().unwrap(), server: "10.81.2.2:80".parse().unwrap() };
         let v6 = Ends { client: "[fd81::2]:40000".parse().unwrap(), server: "[fd82::2]:80".parse().unwrap() };
         let bodies = [
-            Body::Open { credit: 7, ends: v4 },
-            Body::Open { credit: u32::MAX, ends: v6 },
+            Body::Open { credit: 7, advance: 8, ends: v4 },
+            Body::Open { credit: u32::MAX, advance: 0, ends: v6 },
             Body::Opened { credit: 9 },
             Body::Data { limited: false, bytes: b"a" },
             Body::Data { limited: true, bytes: &[7; PAYLOAD_MAX] },
@@ -347,6 +358,7 @@ mod tests {
             Body::Ping(3),
             Body::Pong(u64::MAX),
             Body::Leaving,
+            Body::Advance(4),
         ];
         bodies.into_iter().enumerate().map(|(n, body)| Frame { stream: n as u32, body }).collect()
     }
@@ -385,22 +397,23 @@ mod tests {
         };
         for (bytes, fault) in [
             (header(0, 0, 0), Fault::Kind(0)),
-            (header(12, 0, 0), Fault::Kind(12)),
+            (header(13, 0, 0), Fault::Kind(13)),
             (header(DATA, 0, 0), Fault::Length { kind: DATA, length: 0 }),
             (header(DATA, 0, 16_385), Fault::Length { kind: DATA, length: 16_385 }),
             (header(DATA, 2, 1), Fault::Flags { kind: DATA, flags: 2 }),
             (header(END, 1, 0), Fault::Flags { kind: END, flags: 1 }),
             (header(LEAVING, 0, 1), Fault::Length { kind: LEAVING, length: 1 }),
-            (header(OPEN, 0, 18), Fault::Length { kind: OPEN, length: 18 }),
+            (header(OPEN, 0, 22), Fault::Length { kind: OPEN, length: 22 }),
+            (header(ADVANCE, 0, 8), Fault::Length { kind: ADVANCE, length: 8 }),
         ] {
             assert_eq!(Frame::parse(&bytes), Err(fault));
         }
         // The version says 4, the length 6.
         let mut open = Vec::new();
         frames()[1].write(&mut open);
-        open[HEADER_LEN + 4] = 4;
-        assert_eq!(Frame::parse(&open), Err(Fault::Length { kind: OPEN, length: 41 }));
-        open[HEADER_LEN + 4] = 5;
+        open[HEADER_LEN + 8] = 4;
+        assert_eq!(Frame::parse(&open), Err(Fault::Length { kind: OPEN, length: 45 }));
+        open[HEADER_LEN + 8] = 5;
         assert_eq!(Frame::parse(&open), Err(Fault::Version(5)));
         let mut refused = header(REFUSED, 0, 1).to_vec();
         refused.push(9);

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
+use super::advance::{Given, Held, WANTED};
+use super::event::{Event, Role};
 use super::frame::{self, Body, Ends, Fault, Frame, PAYLOAD_MAX, Refusal};
 use super::pool::{INITIAL, Pool, Window};
 
@@ -23,39 +25,6 @@ const DATA_BELOW: usize = 64 << 10;
 const OUTPUT_MAX: usize = 1 << 20;
 /// Capacity of an empty stream above which its memory is given back.
 const CAPACITY_KEPT: usize = 64 << 10;
-
-/// End of a carrier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It dialed, and opens streams.
-    Dialer,
-    /// It was dialed, and opens connections to servers.
-    Acceptor,
-}
-
-/// An event on a carrier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The far end asks for a connection: to be answered by [`Mux::accept`] or [`Mux::refuse`].
-    Open {
-        /// The new stream.
-        stream: u32,
-        /// The ends of the connection.
-        ends: Ends,
-    },
-    /// The far end has opened the connection.
-    Opened(u32),
-    /// Bytes wait for the host, or the far host has ended its direction.
-    Arrived(u32),
-    /// The stream has credit again.
-    Writable(u32),
-    /// The far end cannot open the connection; the stream is gone.
-    Refused(u32, Refusal),
-    /// The far host has reset the connection; the stream is gone.
-    Reset(u32),
-    /// The far end opens no more connections.
-    Leaving,
-}
 
 /// A stream.
 #[derive(Debug)]
@@ -89,6 +58,11 @@ pub struct Mux {
     rtt_us: Option<u64>,
     /// Whether the far end opens no more connections.
     is_far_leaving: bool,
+    /// The advance of the end that dialed, and that of the other one.
+    held: Held,
+    given: Given,
+    /// Bytes of a host on their way to the output.
+    room: Box<[u8]>,
 }
 
 impl Mux {
@@ -106,6 +80,9 @@ impl Mux {
             next_ping_us: now_us + PING_US,
             rtt_us: None,
             is_far_leaving: false,
+            held: Held::default(),
+            given: Given::default(),
+            room: vec![0; PAYLOAD_MAX].into(),
         };
         if role == Role::Acceptor {
             mux.put(0, Body::Ping(now_us));
@@ -144,21 +121,14 @@ impl Mux {
         events: &mut Vec<Event>,
     ) -> Result<(), Fault> {
         match body {
-            Body::Open { credit, ends } => return self.on_open(stream, credit, ends, pool, events),
-            Body::Ping(token) => {
-                self.put(0, Body::Pong(token));
-                return Ok(());
-            }
-            Body::Pong(token) => {
-                self.rtt_us = now_us.checked_sub(token);
-                return Ok(());
+            Body::Open { credit, advance, ends } => {
+                return self.on_open(stream, (credit, advance), ends, pool, events);
             }
             Body::Opened { .. } | Body::Refused(_) | Body::Leaving if self.role == Role::Acceptor => {
                 return Err(Fault::Role);
             }
-            Body::Leaving => {
-                self.is_far_leaving = true;
-                events.push(Event::Leaving);
+            Body::Ping(_) | Body::Pong(_) | Body::Leaving | Body::Advance(_) => {
+                self.handle_of_carrier(now_us, body, pool, events);
                 return Ok(());
             }
             _ => {}
@@ -198,15 +168,33 @@ impl Mux {
                 self.remove(stream, pool);
                 events.push(Event::Reset(stream));
             }
-            Body::Open { .. } | Body::Ping(_) | Body::Pong(_) | Body::Leaving => {}
+            Body::Open { .. } | Body::Ping(_) | Body::Pong(_) | Body::Leaving | Body::Advance(_) => {}
         }
         Ok(())
+    }
+
+    /// Takes a frame about the carrier itself.
+    fn handle_of_carrier(&mut self, now_us: u64, body: Body<'_>, pool: &mut Pool, events: &mut Vec<Event>) {
+        match body {
+            Body::Ping(token) => self.put(0, Body::Pong(token)),
+            Body::Pong(token) => self.rtt_us = now_us.checked_sub(token),
+            Body::Leaving => {
+                self.is_far_leaving = true;
+                events.push(Event::Leaving);
+            }
+            Body::Advance(bytes) if self.role == Role::Dialer => self.held.on_given(bytes),
+            Body::Advance(bytes) => {
+                self.given.on_wanted(bytes);
+                self.give_advance(pool);
+            }
+            _ => {}
+        }
     }
 
     fn on_open(
         &mut self,
         stream: u32,
-        credit: u32,
+        (credit, advance): (u32, u32),
         ends: Ends,
         pool: &mut Pool,
         events: &mut Vec<Event>,
@@ -218,12 +206,15 @@ impl Mux {
             return Err(Fault::Reused { last: self.last, stream });
         }
         self.last = stream;
-        let Some(window) = Window::open(pool) else {
+        self.given.spend(advance, pool)?;
+        if let Some(mut window) = Window::open(pool) {
+            window.take(pool, advance.into());
+            self.insert(stream, window, credit);
+            events.push(Event::Open { stream, ends });
+        } else {
             self.put(stream, Body::Refused(Refusal::Full));
-            return Ok(());
-        };
-        self.insert(stream, window, credit);
-        events.push(Event::Open { stream, ends });
+        }
+        self.give_advance(pool);
         Ok(())
     }
 
@@ -234,10 +225,25 @@ impl Mux {
         let stream = self.last.checked_add(1).filter(|_| !self.is_far_leaving)?;
         let mut window = Window::open(pool)?;
         let credit = window.begin(pool);
+        let advance = self.held.take();
         self.last = stream;
-        self.insert(stream, window, 0);
-        self.put(stream, Body::Open { credit, ends });
+        self.insert(stream, window, advance);
+        self.put(stream, Body::Open { credit, advance, ends });
         Some(stream)
+    }
+
+    /// Asks the far end for credit that new streams have from their beginning, for hosts that send before
+    /// their streams are open.
+    pub fn want_advance(&mut self) {
+        assert_eq!(self.role, Role::Dialer, "only the end that dialed opens streams");
+        self.put(0, Body::Advance(WANTED));
+    }
+
+    fn give_advance(&mut self, pool: &mut Pool) {
+        let bytes = self.given.give(pool);
+        if bytes > 0 {
+            self.put(0, Body::Advance(bytes));
+        }
     }
 
     /// Tells the far end that the connection of a stream is open.
@@ -303,17 +309,14 @@ impl Mux {
         if room == 0 {
             return Ok(0);
         }
-        let at = frame::begin_data(&mut self.out);
-        let payload = self.out.len();
-        self.out.resize(payload + room, 0);
-        let filled = fill(&mut self.out[payload..]);
+        let filled = fill(&mut self.room[..room]);
         let bytes = *filled.as_ref().unwrap_or(&0);
         assert!(bytes <= room, "expected at most {room} bytes, saw {bytes}");
         if bytes == 0 {
-            self.out.truncate(at);
             return filled;
         }
-        self.out.truncate(payload + bytes);
+        let at = frame::begin_data(&mut self.out);
+        self.out.extend_from_slice(&self.room[..bytes]);
         let known = self.streams.get_mut(&stream).expect("a stream with room exists");
         known.credit -= bytes as u64;
         known.is_busy = true;
@@ -342,14 +345,15 @@ impl Mux {
         self.streams.get(&stream).is_some_and(|known| known.is_far_ended && known.inbound.is_empty())
     }
 
-    /// Does what is due about once a second: asks whether the far end lives, and gives back credit of streams
-    /// that send nothing.
-    pub fn handle_timeout(&mut self, now_us: u64) {
+    /// Does what is due about once a second: asks whether the far end lives, gives back credit of streams
+    /// that send nothing, and gives the advance for which there was no room.
+    pub fn handle_timeout(&mut self, now_us: u64, pool: &mut Pool) {
         if now_us < self.next_ping_us {
             return;
         }
         self.next_ping_us = now_us + PING_US;
         self.put(0, Body::Ping(now_us));
+        self.give_advance(pool);
         let mut returned = Vec::new();
         for (&stream, known) in &mut self.streams {
             let spare = known.credit.saturating_sub(INITIAL.into()).min(u32::MAX.into());
@@ -429,6 +433,7 @@ impl Mux {
     pub fn end(self, pool: &mut Pool) -> Vec<u32> {
         let mut streams: Vec<u32> = self.streams.keys().copied().collect();
         streams.sort_unstable();
+        self.given.close(pool);
         self.streams.into_values().for_each(|stream| stream.window.close(pool));
         streams
     }

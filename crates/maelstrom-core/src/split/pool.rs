@@ -10,6 +10,8 @@
 //!   short transfer needs no further credit. A stream that has used up its credit, and whose host keeps up,
 //!   gets more, up to its share: three quarters of this half, divided by the number of streams that want more
 //!   than their part.
+//! - A sixth of it can be given to carriers in equal parts, in advance, for streams that are not open yet
+//!   (`advance.rs`).
 //! - A stream that holds more than its share, because others have come, is not granted again what its host
 //!   takes. A sender that has been idle gives back what it holds above [`INITIAL`].
 //!
@@ -30,22 +32,29 @@ pub struct Pool {
     /// Bytes above [`INITIAL`] that streams hold.
     extra: u64,
     extra_max: u64,
+    /// Bytes that were given in advance, and that no stream has yet.
+    advanced: u64,
+    /// Number of carriers that may want an advance.
+    carriers: u64,
     /// Number of streams that want more than [`INITIAL`].
     sharers: u64,
 }
 
 impl Pool {
-    /// Creates the pool of a buffer of `bytes`.
+    /// Creates the pool of a buffer of `bytes`, for this number of carriers that far gateways dial. More may
+    /// come, but get an advance only while others have less than their part.
     ///
     /// # Panics
     /// If there are fewer than [`BUFFER_MIN`].
-    pub fn new(bytes: u64) -> Self {
+    pub fn new(bytes: u64, carriers: u64) -> Self {
         assert!(bytes >= BUFFER_MIN, "expected a buffer of {BUFFER_MIN} bytes or more, saw {bytes}");
         Self {
             streams: 0,
             streams_max: bytes / 2 / u64::from(INITIAL),
             extra: 0,
             extra_max: bytes / 2,
+            advanced: 0,
+            carriers: carriers.max(1),
             sharers: 0,
         }
     }
@@ -60,13 +69,39 @@ impl Pool {
         self.streams_max
     }
 
-    /// Bytes that the streams may hold at present.
+    /// Bytes that the streams may hold at present, without those that others get in advance.
     pub fn promised(&self) -> u64 {
         self.streams * u64::from(INITIAL) + self.extra
     }
 
+    /// Bytes that new streams may send before this end has heard of them.
+    pub fn advanced(&self) -> u64 {
+        self.advanced
+    }
+
     fn free(&self) -> u64 {
-        self.extra_max - self.extra
+        self.extra_max - self.extra - self.advanced
+    }
+
+    fn advanced_max(&self) -> u64 {
+        self.extra_max / 6
+    }
+
+    /// Bytes that a carrier has in advance if it wants as many.
+    pub(super) fn advance_share(&self) -> u64 {
+        self.advanced_max() / self.carriers
+    }
+
+    /// Gives up to `wanted` bytes in advance: at most an eighth of what is free, as to a new stream.
+    pub(super) fn advance(&mut self, wanted: u64) -> u64 {
+        let bytes = wanted.min(self.advanced_max() - self.advanced).min(self.free() / 8);
+        self.advanced += bytes;
+        bytes
+    }
+
+    /// Takes back what was given in advance.
+    pub(super) fn take_back(&mut self, bytes: u64) {
+        self.advanced -= bytes;
     }
 
     /// Bytes above [`INITIAL`] to which a stream has a right.
@@ -104,9 +139,9 @@ impl Window {
         Some(Self { limit: u64::from(INITIAL), ..Self::default() })
     }
 
-    /// Returns the credit that a new stream gets above [`INITIAL`].
+    /// Returns the credit that a new stream gets in addition to what it has above [`INITIAL`].
     pub(super) fn begin(&mut self, pool: &mut Pool) -> u32 {
-        let bytes = u32::try_from(pool.free() / 8).unwrap_or(u32::MAX);
+        let bytes = u32::try_from((pool.free() / 8).saturating_sub(self.extra)).unwrap_or(u32::MAX);
         self.take(pool, u64::from(bytes));
         bytes
     }
@@ -158,9 +193,10 @@ impl Window {
         if !self.is_limited || self.received - self.taken > self.size() / 2 {
             return 0;
         }
-        let reserve = pool.extra_max / 4;
+        // The rest is for new streams, of which a part may have been given in advance.
+        let lent_max = pool.extra_max - pool.extra_max / 4;
         let wanted = pool.share().saturating_sub(self.extra);
-        let bytes = wanted.min(pool.free().saturating_sub(reserve)).min(u64::from(u32::MAX));
+        let bytes = wanted.min(lent_max.saturating_sub(pool.extra)).min(u64::from(u32::MAX));
         self.is_limited = bytes == 0;
         self.take(pool, bytes);
         bytes as u32 // at most u32::MAX
@@ -202,11 +238,12 @@ impl Window {
         }
     }
 
-    fn take(&mut self, pool: &mut Pool, bytes: u64) {
+    /// Takes `bytes` of the pool that are free.
+    pub(super) fn take(&mut self, pool: &mut Pool, bytes: u64) {
         self.extra += bytes;
         self.limit += bytes;
         pool.extra += bytes;
-        assert!(pool.extra <= pool.extra_max, "a pool promises no more than it has");
+        assert!(pool.extra + pool.advanced <= pool.extra_max, "a pool promises no more than it has");
     }
 
     fn size(&self) -> u64 {
@@ -216,6 +253,9 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
+    use testkit::Random;
+
+    use super::super::advance::Given;
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -234,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_lone_stream_gets_three_quarters_of_the_half_and_leaves_the_rest_to_new_ones() {
-        let mut pool = Pool::new(64 * MIB);
+        let mut pool = Pool::new(64 * MIB, 1);
         let mut window = Window::open(&mut pool).unwrap();
         assert_eq!(u64::from(window.begin(&mut pool)), 4 * MIB);
         assert_eq!(run(&mut window, &mut pool, 3), 24 * MIB + u64::from(INITIAL));
@@ -247,7 +287,7 @@ mod tests {
 
     #[test]
     fn streams_that_want_more_come_to_equal_shares() {
-        let mut pool = Pool::new(64 * MIB);
+        let mut pool = Pool::new(64 * MIB, 1);
         let mut windows: Vec<Window> = Vec::new();
         for _ in 0..8 {
             let mut window = Window::open(&mut pool).unwrap();
@@ -267,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_slow_host_gets_no_more_and_a_liar_is_found_out() {
-        let mut pool = Pool::new(64 * MIB);
+        let mut pool = Pool::new(64 * MIB, 1);
         let mut window = Window::open(&mut pool).unwrap();
         window.on_received(INITIAL as usize).unwrap();
         assert_eq!(window.on_limited(&mut pool), 0, "nothing was taken");
@@ -281,8 +321,122 @@ mod tests {
     }
 
     #[test]
+    fn an_advance_leaves_a_lone_stream_its_share_and_new_ones_their_part() {
+        let mut pool = Pool::new(64 * MIB, 4);
+        let mut carriers: Vec<Given> = (0..5).map(|_| Given::default()).collect();
+        for carrier in &mut carriers {
+            carrier.on_wanted(u32::MAX);
+        }
+        let given: Vec<u32> = carriers.iter_mut().map(|carrier| carrier.give(&mut pool)).collect();
+        // A sixth of half of the buffer, for the four that were expected.
+        assert_eq!(given, [1_398_101, 1_398_101, 1_398_101, 1_398_101, 1]);
+        let mut window = Window::open(&mut pool).unwrap();
+        window.begin(&mut pool);
+        assert_eq!(run(&mut window, &mut pool, 3), 24 * MIB + u64::from(INITIAL));
+        let mut next = Window::open(&mut pool).unwrap();
+        assert!(next.begin(&mut pool) > 300 << 10);
+        // The part of the advance that a stream has counts when it is opened.
+        carriers[0].spend(given[0] - 5, &mut pool).unwrap();
+        assert_eq!(carriers[0].spend(6, &mut pool), Err(Fault::Credit));
+        let mut early = Window::open(&mut pool).unwrap();
+        early.take(&mut pool, u64::from(given[0]) - 5);
+        assert_eq!(early.begin(&mut pool), 0);
+        for window in [window, next, early] {
+            window.close(&mut pool);
+        }
+        carriers.into_iter().for_each(|carrier| carrier.close(&mut pool));
+        assert_eq!((pool.promised(), pool.advanced()), (0, 0));
+    }
+
+    /// A carrier of the far gateway, and the windows of its streams.
+    #[derive(Default)]
+    struct Far {
+        given: Given,
+        /// Bytes that the far end has in advance.
+        held: u64,
+        windows: Vec<Window>,
+    }
+
+    impl Far {
+        /// Does one of the things that may happen on a carrier.
+        fn turn(&mut self, random: &mut Random, pool: &mut Pool) {
+            self.held += u64::from(self.given.give(pool));
+            let Some(at) = Some(self.windows.len()).filter(|&count| count > 0).map(|n| random.index(n))
+            else {
+                return self.open(random, pool);
+            };
+            let window = &mut self.windows[at];
+            let (room, waiting) = (window.limit - window.received, window.received - window.taken);
+            match random.index(16) {
+                0..=4 => self.open(random, pool),
+                // Most send all that they may, and many hosts take nothing.
+                5..=9 if !window.is_ended => {
+                    window.on_received(room as usize).unwrap();
+                    window.on_limited(pool);
+                }
+                10 | 11 => {
+                    window.on_taken(random.index(waiting as usize + 1), pool);
+                }
+                12 => {
+                    window.on_taken(waiting as usize, pool);
+                }
+                13 if !window.is_ended => {
+                    let spare = random.index(room.min(window.extra) as usize + 1);
+                    window.on_returned(spare as u32, pool).unwrap();
+                }
+                14 if !window.is_ended => window.on_end(pool),
+                15 => self.windows.swap_remove(at).close(pool),
+                _ => {}
+            }
+        }
+
+        fn open(&mut self, random: &mut Random, pool: &mut Pool) {
+            let advance = random.index(self.held as usize + 1) as u32;
+            self.held -= u64::from(advance);
+            self.given.spend(advance, pool).unwrap();
+            if let Some(mut window) = Window::open(pool) {
+                window.take(pool, advance.into());
+                if random.index(2) == 0 {
+                    window.begin(pool);
+                }
+                self.windows.push(window);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_streams_do_the_buffer_has_room_for_all_that_they_may_send() {
+        for seed in 0..50 {
+            let mut random = Random(seed);
+            let buffer = BUFFER_MIN << random.index(6);
+            let mut pool = Pool::new(buffer, 4);
+            let mut carriers: Vec<Far> = (0..6).map(|_| Far::default()).collect();
+            for carrier in &mut carriers {
+                carrier.given.on_wanted(random.index(2 << 20) as u32);
+            }
+            for _ in 0..4_000 {
+                let at = random.index(carriers.len());
+                carriers[at].turn(&mut random, &mut pool);
+                assert!(pool.promised() + pool.advanced() <= buffer, "seed {seed}: {pool:?}");
+                let windows = carriers.iter().flat_map(|carrier| &carrier.windows);
+                let end = |window: &Window| if window.is_ended { window.received } else { window.limit };
+                let may_wait: u64 = windows.map(|window| end(window) - window.taken).sum();
+                assert!(may_wait <= pool.promised(), "seed {seed}: {may_wait} of {pool:?}");
+                let held: u64 = carriers.iter().map(|carrier| carrier.held).sum();
+                assert_eq!(held, pool.advanced(), "seed {seed}");
+            }
+            for Far { given, windows, .. } in carriers {
+                given.close(&mut pool);
+                windows.into_iter().for_each(|window| window.close(&mut pool));
+            }
+            let left = (pool.promised(), pool.advanced(), pool.sharers);
+            assert_eq!(left, (0, 0, 0), "seed {seed}");
+        }
+    }
+
+    #[test]
     fn there_are_no_more_streams_than_parts() {
-        let mut pool = Pool::new(BUFFER_MIN);
+        let mut pool = Pool::new(BUFFER_MIN, 1);
         let windows: Vec<Window> = (0..64).map(|_| Window::open(&mut pool).unwrap()).collect();
         assert!(Window::open(&mut pool).is_none());
         for window in windows {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use maelstrom_core::split::{
-    BUFFER_MIN, Body, Ends, Event, Fault, Frame, INITIAL, Mux, Pool, Refusal, Role, SILENCE_US,
+    ADVANCE_MAX, BUFFER_MIN, Body, Ends, Event, Fault, Frame, INITIAL, Mux, Pool, Refusal, Role, SILENCE_US,
 };
 use testkit::Random;
 
@@ -72,7 +72,7 @@ impl Pair {
     fn new(seed: u64, buffer: u64) -> Self {
         let end = |role| End {
             mux: Mux::new(role, 0),
-            pool: Pool::new(buffer),
+            pool: Pool::new(buffer, 1),
             input: Vec::new(),
             halves: BTreeMap::new(),
             refused: Vec::new(),
@@ -115,8 +115,33 @@ impl Pair {
                 Event::Opened(_) | Event::Arrived(_) | Event::Writable(_) | Event::Leaving => {}
             }
         }
-        assert!(to.pool.promised() <= self.buffer, "{:?}", to.pool);
+        assert!(to.pool.promised() + to.pool.advanced() <= self.buffer, "{:?}", to.pool);
         assert!(to.mux.waiting() <= to.pool.promised());
+    }
+
+    fn handle_timeout(&mut self, side: usize) {
+        let End { mux, pool, .. } = &mut self.ends[side];
+        mux.handle_timeout(self.now_us, pool);
+    }
+
+    /// Lets the end that dialed have its advance.
+    fn give_advance(&mut self) {
+        self.ends[0].mux.want_advance();
+        self.deliver(0, usize::MAX);
+        self.deliver(1, usize::MAX);
+    }
+
+    /// Lets a host of the near end send as much as it may while nothing comes back.
+    fn push(&mut self, stream: u32) -> usize {
+        let sent = |pair: &Self| pair.ends[0].halves[&stream].sent;
+        loop {
+            let before = sent(self);
+            self.send(0, stream, usize::MAX);
+            self.deliver(0, usize::MAX);
+            if sent(self) == before {
+                return before;
+            }
+        }
     }
 
     /// A host sends up to `bytes`.
@@ -185,6 +210,9 @@ impl Pair {
 fn every_byte_arrives_in_order_whatever_the_pace_of_hosts_and_carrier() {
     for seed in 0..40 {
         let mut pair = Pair::new(seed, BUFFER_MIN);
+        if seed % 2 == 0 {
+            pair.ends[0].mux.want_advance();
+        }
         let mut streams = Vec::new();
         for _ in 0..3_000 {
             let side = pair.random.index(2);
@@ -202,10 +230,11 @@ fn every_byte_arrives_in_order_whatever_the_pace_of_hosts_and_carrier() {
                 _ => pair.deliver(side, bytes),
             }
             pair.now_us += pair.random.below(20_000);
-            pair.ends[side].mux.handle_timeout(pair.now_us);
+            pair.handle_timeout(side);
         }
         pair.settle(&streams);
         for end in &pair.ends {
+            assert!(end.pool.advanced() <= BUFFER_MIN / 12, "seed {seed}");
             assert_eq!(
                 (end.mux.streams(), end.pool.streams(), end.pool.promised()),
                 (0, 0, 0),
@@ -243,10 +272,71 @@ fn a_host_that_takes_nothing_stops_no_other_and_fills_no_more_than_its_share() {
 }
 
 #[test]
+fn a_host_sends_a_million_bytes_before_the_far_gateway_has_heard_of_it() {
+    let mut pair = Pair::new(1, 64 << 20);
+    pair.give_advance();
+    let mut push = || {
+        let stream = pair.open().unwrap();
+        pair.ends[0].halves.insert(stream, Half { length: 2_000_000, ..Half::default() });
+        pair.push(stream)
+    };
+    let first = push();
+    assert!((1_000_000..=(INITIAL + ADVANCE_MAX) as usize).contains(&first), "{first}");
+    // Those that begin at the same time share what is left.
+    let next: Vec<usize> = (0..4).map(|_| push()).collect();
+    assert!(next.is_sorted_by(|one, next| one > next) && next[3] > INITIAL as usize, "{next:?}");
+    // A round trip later there is an advance again.
+    pair.deliver(1, usize::MAX);
+    let stream = pair.open().unwrap();
+    pair.ends[0].halves.insert(stream, Half { length: 900_000, ..Half::default() });
+    assert_eq!(pair.push(stream), 900_000);
+}
+
+#[test]
+fn an_end_that_wants_no_advance_ties_up_nothing() {
+    let mut pair = Pair::new(1, 64 << 20);
+    pair.deliver(1, usize::MAX);
+    pair.deliver(0, usize::MAX);
+    assert_eq!(pair.ends.each_ref().map(|end| end.pool.advanced()), [0, 0]);
+    let stream = pair.open().unwrap();
+    pair.ends[0].halves.insert(stream, Half { length: 300_000, ..Half::default() });
+    assert_eq!(pair.push(stream), INITIAL as usize);
+}
+
+/// Hosts that push all they may to hosts that read nothing, many more at once than there is an advance for.
+#[test]
+fn two_thousand_readers_that_take_nothing_fill_no_more_than_the_buffer() {
+    let mut pair = Pair::new(1, 64 << 20);
+    pair.give_advance();
+    let silent: Vec<u32> = (0..2_000).map(|_| pair.open().unwrap()).collect();
+    for &stream in &silent {
+        pair.ends[0].halves.insert(stream, Half { length: 4_000_000, ..Half::default() });
+        pair.ends[1].halves.insert(stream, Half::default());
+    }
+    for second in 1..=3 {
+        for &stream in &silent {
+            // It asserts that no more waits than is promised, and no more is promised than there is.
+            pair.push(stream);
+            pair.deliver(1, usize::MAX);
+        }
+        pair.now_us = second * 1_000_000;
+        (0..2).for_each(|side| pair.handle_timeout(side));
+    }
+    let sent = |stream: &u32| pair.ends[0].halves[stream].sent;
+    assert!(silent.iter().all(|stream| sent(stream) >= INITIAL as usize), "each has its part");
+    let held = pair.ends[1].pool.promised() + pair.ends[1].pool.advanced();
+    assert!(held > 48 << 20, "{held}");
+    // One that reads is held up by none of them.
+    let stream = pair.open().unwrap();
+    pair.ends[0].halves.insert(stream, Half { length: 10_000_000, ..Half::default() });
+    pair.settle(&[stream]);
+}
+
+#[test]
 fn a_full_far_gateway_refuses_and_the_others_go_on() {
     let mut pair = Pair::new(1, BUFFER_MIN);
     // The near end has more room than the far one.
-    pair.ends[0].pool = Pool::new(4 * BUFFER_MIN);
+    pair.ends[0].pool = Pool::new(4 * BUFFER_MIN, 1);
     pair.buffer = 4 * BUFFER_MIN;
     let streams: Vec<u32> = (0..70).map(|_| pair.open().unwrap()).collect();
     pair.deliver(0, usize::MAX);
@@ -286,7 +376,7 @@ fn an_idle_stream_gives_its_credit_back() {
     assert_eq!(before, [u64::from(INITIAL) + (4 << 20); 2]);
     for second in 1..=3 {
         pair.now_us = second * 1_000_000;
-        pair.ends.iter_mut().for_each(|end| end.mux.handle_timeout(pair.now_us));
+        (0..2).for_each(|side| pair.handle_timeout(side));
         pair.deliver(0, usize::MAX);
         pair.deliver(1, usize::MAX);
     }

@@ -13,7 +13,7 @@ type OfSite = (&'static str, Kind, &'static str, fn(&FarSiteStatus) -> Option<f6
 type OfPair =
     (&'static str, Kind, &'static str, &'static str, [&'static str; 2], fn(&FarSiteStatus) -> [u64; 2]);
 
-const OF_ALL: [OfAll; 7] = [
+const OF_ALL: [OfAll; 8] = [
     ("undrop_gateway_split_working", Kind::Gauge, "Whether split mode works.", |split| {
         f64::from(u8::from(split.fault.is_none()))
     }),
@@ -32,8 +32,14 @@ const OF_ALL: [OfAll; 7] = [
     (
         "undrop_gateway_split_promised_bytes",
         Kind::Gauge,
-        "Bytes of the buffer that far gateways may fill.",
+        "Bytes of the buffer that far gateways may fill for connections that are open.",
         |split| split.promised_bytes as f64,
+    ),
+    (
+        "undrop_gateway_split_advanced_bytes",
+        Kind::Gauge,
+        "Bytes of the buffer that are kept for the first bytes of new connections.",
+        |split| split.advanced_bytes as f64,
     ),
     ("undrop_gateway_split_waiting_bytes", Kind::Gauge, "Bytes in the buffer.", |split| {
         split.waiting_bytes as f64
@@ -153,6 +159,7 @@ pub(super) mod tests {
             connections_max: 10,
             buffer_bytes: 11,
             promised_bytes: 12,
+            advanced_bytes: 17,
             waiting_bytes: 13,
             spool_bytes: Some(16),
             spooled_bytes: 15,
@@ -177,6 +184,7 @@ pub(super) mod tests {
             "connections_limit 10",
             "buffer_bytes 11",
             "promised_bytes 12",
+            "advanced_bytes 17",
             "waiting_bytes 13",
             "spool_limit_bytes 16",
             "spooled_bytes 15",

@@ -59,6 +59,8 @@ pub(super) struct Carrier {
     /// Number of the far site.
     pub(super) site: usize,
     pub(super) role: Role,
+    /// Whether hosts send before their streams are open.
+    wants_advance: bool,
     pub(super) is_readable: bool,
     pub(super) is_writable: bool,
     since_us: u64,
@@ -80,6 +82,7 @@ impl Carrier {
             socket,
             site,
             role,
+            wants_advance: false,
             is_readable: false,
             is_writable: false,
             since_us: now_us,
@@ -90,6 +93,12 @@ impl Carrier {
             retransmits: 0,
             unsent: transparent::UNSENT,
         }
+    }
+
+    /// Lets hosts send before their streams are open. A carrier that was dialed opens none.
+    #[must_use]
+    pub(super) fn with_advance(self, wants_advance: bool) -> Self {
+        Self { wants_advance, ..self }
     }
 
     /// The streams, once both ends have proven themselves.
@@ -209,7 +218,11 @@ impl Carrier {
 
     fn go_up(&mut self, now_us: u64) {
         const { assert!(INPUT > FRAME_MAX, "a frame fits") };
-        self.stage = Stage::Up(Box::new(Mux::new(self.role, now_us)));
+        let mut mux = Mux::new(self.role, now_us);
+        if self.wants_advance {
+            mux.want_advance();
+        }
+        self.stage = Stage::Up(Box::new(mux));
         self.input.resize(INPUT, 0);
     }
 
@@ -255,11 +268,11 @@ impl Carrier {
     }
 
     /// Does what is due.
-    pub(super) fn handle_timeout(&mut self, now_us: u64) -> Result<(), Broken> {
+    pub(super) fn handle_timeout(&mut self, now_us: u64, pool: &mut Pool) -> Result<(), Broken> {
         match &mut self.stage {
             Stage::Up(mux) if mux.is_silent(now_us) => Err(Broken::Silent),
             Stage::Up(mux) => {
-                mux.handle_timeout(now_us);
+                mux.handle_timeout(now_us, pool);
                 Ok(())
             }
             _ if now_us >= self.since_us + HANDSHAKE_US => Err(Broken::Silent),

@@ -13,7 +13,7 @@ use super::driver::{CARRIER, DIAL_US, Driver, SERVED_MAX};
 use crate::passive::clock_us;
 
 /// Number of carriers that a gateway dials to each far site.
-const CARRIERS: usize = 4;
+pub(super) const CARRIERS: usize = 4;
 /// Maximum number of carriers from one far site: those of a gateway that has restarted may come before the
 /// old ones are known to be dead.
 const ACCEPTED_MAX: usize = 2 * CARRIERS;
@@ -77,7 +77,10 @@ impl Driver {
         for _ in present..CARRIERS {
             let to = self.plan.sites[site].carrier;
             match transparent::dial(self.plan.listen.ip(), to, &self.options) {
-                Ok(socket) => self.add_carrier(Carrier::new(socket, site, Role::Dialer, now_us)),
+                Ok(socket) => {
+                    let carrier = Carrier::new(socket, site, Role::Dialer, now_us);
+                    self.add_carrier(carrier.with_advance(!self.plan.is_late));
+                }
                 Err(error) => return self.tell(site, &error.to_string()),
             }
         }

@@ -19,6 +19,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use tracing::{info, warn};
 
 use super::carrier::Carrier;
+use super::carriers::CARRIERS;
 use super::flow::Flow;
 use super::late::Late;
 use super::plan::{FarSite, Plan};
@@ -125,7 +126,7 @@ impl Driver {
         Ok(Self {
             keys: keys_of(&plan),
             routes: Routes::open()?,
-            pool: Pool::new(plan.buffer),
+            pool: Pool::new(plan.buffer, (plan.sites.len() * CARRIERS) as u64),
             spool,
             options,
             epoll,
@@ -230,8 +231,9 @@ impl Driver {
 
     fn handle_timeout(&mut self, now_us: u64) {
         for index in self.carriers.indices() {
-            let due = self.carriers.get_mut(index).map(|carrier| carrier.handle_timeout(now_us));
-            if let Some(Err(reason)) = due {
+            let Some(carrier) = self.carriers.get_mut(index) else { continue };
+            let due = carrier.handle_timeout(now_us, &mut self.pool);
+            if let Err(reason) = due {
                 self.end_carrier(index, &reason);
             }
         }

@@ -30,7 +30,7 @@ pub(super) struct Plan {
     /// Directory for bytes that the link does not take yet, and how many.
     pub(super) spool: Option<(PathBuf, u64)>,
     /// Whether clients are answered when their servers have been reached.
-    is_late: bool,
+    pub(super) is_late: bool,
     wan: String,
     tun: String,
     /// Networks of this site.

@@ -116,6 +116,7 @@ impl Driver {
             connections_max: self.pool.streams_max(),
             buffer_bytes: self.plan.buffer,
             promised_bytes: self.pool.promised(),
+            advanced_bytes: self.pool.advanced(),
             waiting_bytes: waiting,
             spool_bytes: self.spool.as_ref().map(Spool::bytes_max),
             spooled_bytes: self.spool.as_ref().map_or(0, Spool::used),

@@ -25,8 +25,11 @@ pub struct SplitStatus {
     pub connections_max: u64,
     /// The buffer for all connections.
     pub buffer_bytes: u64,
-    /// Bytes of the buffer that far gateways may fill at present.
+    /// Bytes of the buffer that far gateways may fill for these connections at present.
     pub promised_bytes: u64,
+    /// Bytes of the buffer that are kept for the first bytes of connections that far gateways open.
+    #[serde(default)]
+    pub advanced_bytes: u64,
     /// Bytes that wait for hosts of this site.
     pub waiting_bytes: u64,
     /// Bytes of hosts of this site that may wait on disk; null if none may.

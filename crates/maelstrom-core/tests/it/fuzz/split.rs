@@ -8,9 +8,10 @@ use maelstrom_core::split::{BUFFER_MIN, Body, Ends, Event, Frame, Mux, Pool, Ref
 /// Gives the bytes to both ends of a carrier, whose hosts take some of what arrives.
 pub fn split(data: &[u8]) {
     for role in [Role::Acceptor, Role::Dialer] {
-        let mut pool = Pool::new(BUFFER_MIN);
+        let mut pool = Pool::new(BUFFER_MIN, 2);
         let mut mux = Mux::new(role, 0);
         if role == Role::Dialer {
+            mux.want_advance();
             let end = SocketAddr::from(([10, 81, 1, 2], 80));
             for _ in 0..8 {
                 mux.open(Ends { client: end, server: end }, &mut pool).unwrap();
@@ -27,7 +28,8 @@ pub fn split(data: &[u8]) {
             for event in events {
                 answer(&mut mux, &mut pool, event, turn);
             }
-            assert!(pool.promised() <= BUFFER_MIN && mux.waiting() <= pool.promised());
+            assert!(pool.promised() + pool.advanced() <= BUFFER_MIN && mux.waiting() <= pool.promised());
+            mux.handle_timeout(turn as u64 * 500_000, &mut pool);
         }
         assert_eq!(pool.streams(), mux.streams() as u64);
         let mut output = mux.output();
@@ -36,7 +38,7 @@ pub fn split(data: &[u8]) {
         }
         assert!(output.is_empty());
         mux.end(&mut pool);
-        assert_eq!(pool.promised(), 0);
+        assert_eq!((pool.promised(), pool.advanced()), (0, 0));
     }
 }
 
@@ -71,12 +73,14 @@ pub fn specimens() -> Vec<(&'static str, Vec<u8>)> {
         }
         bytes
     };
-    let open = Body::Open { credit: 1 << 16, ends };
+    let open = Body::Open { credit: 1 << 16, advance: 0, ends };
+    let in_advance = Body::Open { credit: 1 << 16, advance: 30_000, ends };
     let data = Body::Data { limited: true, bytes: &[7; 1_000] };
     vec![
         ("open", with(&[open, data, Body::Credit(5), Body::Return(5), Body::End, Body::Reset])),
         ("answers", with(&[Body::Opened { credit: 1 << 16 }, data, Body::Credit(1 << 20), data, Body::End])),
         ("leaving", with(&[Body::Ping(1), Body::Leaving, Body::Opened { credit: 1 }])),
+        ("advance", with(&[Body::Advance(1 << 20), in_advance, data, Body::Return(20_000), in_advance])),
         ("refused", with(&[Body::Ping(1), Body::Pong(2), Body::Refused(Refusal::Refused)])),
     ]
 }
