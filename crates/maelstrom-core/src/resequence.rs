@@ -200,10 +200,11 @@ impl Resequencer {
         self.gaps.front().map(|&(_, since_us)| since_us + self.limit_us)
     }
 
-    /// Drops all packets that wait, and begins with the first place of a stream.
-    pub(crate) fn begin(&mut self) {
+    /// Drops all packets that wait, and begins with this place.
+    pub(crate) fn begin(&mut self, first: Seq) {
         self.restart();
         self.is_begun = true;
+        (self.next, self.open, self.end) = (first, first, first);
     }
 
     /// Drops all packets that wait, and begins with the next one, wherever it is.

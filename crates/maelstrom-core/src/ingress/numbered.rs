@@ -158,6 +158,12 @@ impl Ingress {
         }
     }
 
+    /// First place of which nothing has come, behind all places that are known of.
+    pub(crate) fn first_unheard(&self) -> Seq {
+        let newest = self.ledger.newest();
+        if self.arrivals.is_known(newest) { newest.plus(1) } else { newest }
+    }
+
     /// Whether a packet that was not handed on never will be: its fate is settled, it was withheld, or it is
     /// left to its sender.
     pub(crate) fn is_decided(&self, seq: Seq) -> bool {

@@ -167,7 +167,11 @@ impl Peer {
             return false;
         }
         self.ingress.continue_stream(now_us, &left.arrived);
-        self.order.iter_mut().for_each(InOrder::restart);
+        if left.arrived.is_empty() {
+            self.order.iter_mut().for_each(InOrder::restart);
+        } else {
+            self.begin_order();
+        }
         true
     }
 

@@ -4,6 +4,7 @@ use super::Peer;
 use crate::config::{IngressConfig, PeerConfig, TunnelConfig};
 use crate::outbox::{Origin, Outbox, Queue, recovered};
 use crate::resequence::{ResequenceState, Resequencer};
+use foundation::Seq;
 
 /// Shortest interval between looks whether repairs can still bring the awaited packet back.
 const LOOK_US: u64 = 1_000;
@@ -29,10 +30,10 @@ impl InOrder {
         })
     }
 
-    /// Drops what is held, and begins with the first packet of a stream.
-    pub(super) fn begin(&mut self) {
+    /// Drops what is held, and begins with the packet of this place: those before it wait for nothing.
+    pub(super) fn begin(&mut self, first: Seq) {
         self.incoming.clear();
-        self.line.begin();
+        self.line.begin(first);
     }
 
     /// Drops what is held, and begins with the next packet.
@@ -57,13 +58,23 @@ impl InOrder {
 }
 
 impl Peer {
+    /// Holds packets from the first place on of which nothing has come. If that one is lost, those behind it
+    /// wait.
+    pub(super) fn begin_order(&mut self) {
+        let first = self.ingress.first_unheard();
+        self.order.iter_mut().for_each(|order| order.begin(first));
+    }
+
     /// Changes how packets are carried; the session stays.
     pub(super) fn set_tunnel(&mut self, tunnel: TunnelConfig) {
         self.config.tunnel = tunnel;
         self.egress.set_aggregate(tunnel.aggregate_us);
         match &mut self.order {
             Some(order) => order.line.set_limit(tunnel.resequence_us),
-            None => self.order = InOrder::of(&self.config, &self.ingress_config),
+            None => {
+                self.order = InOrder::of(&self.config, &self.ingress_config);
+                self.begin_order();
+            }
         }
     }
 

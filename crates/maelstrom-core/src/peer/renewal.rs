@@ -201,7 +201,7 @@ impl Peer {
             self.on_stream_followed();
             if self.config.is_tunnel {
                 self.ingress.restart(&self.ingress_config);
-                self.order.iter_mut().for_each(InOrder::begin);
+                self.begin_order();
             }
         }
         (self.own_token, self.own_keys, self.own_listed) = (renewal.token, renewal.keys, renewal.listed);

@@ -1,7 +1,6 @@
 //! The beginning of a session, and its end: a new token of our own, with its ephemeral key.
 
 use super::listed::Listed;
-use super::order::InOrder;
 use super::{Peer, Session};
 use crate::counters::Rejected;
 use crate::exchange::{Agreement, EphemeralKey, Public};
@@ -47,7 +46,7 @@ impl Peer {
         self.paths.restart();
         self.early.clear();
         self.groups.restart();
-        self.order.iter_mut().for_each(InOrder::begin);
+        self.begin_order();
         self.egress.set_datagram_max(now_us, self.path_mtu.limit());
         self.sessions += 1;
         Ok(())

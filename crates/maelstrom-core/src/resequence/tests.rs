@@ -177,7 +177,7 @@ fn a_stream_that_begins_again_drops_what_waits() {
     host.come(1, &[0, 1]);
     assert_eq!(host.places(), [10, 0, 1]);
     // The first packet of a stream may be late too.
-    host.line.begin();
+    host.line.begin(Seq(0));
     host.come(2, &[1]);
     assert_eq!((host.places(), host.line.awaited()), (vec![10, 0, 1], Some(Seq(0))));
     host.come(3, &[0]);

@@ -150,6 +150,23 @@ fn the_limit_changes_with_a_reload_and_nothing_is_lost_by_it() {
     assert_eq!(pair.status(B, |peer| peer.sessions), 1);
 }
 
+/// The first packets after a reload are lost: those behind them wait, as they would at any other time.
+#[test]
+fn packets_are_in_order_from_the_reload_on_that_asks_for_it() {
+    let mut pair = up(0);
+    send(&mut pair, 0..500);
+    pair.advance(200 * MS);
+    pair.gateways[B].reconfigure(held(tunnel(B), 200)).unwrap();
+    let begin = pair.recovered[B].len();
+    let mut first = 0..3;
+    pair.lose_datagram = Box::new(move || first.next().is_some());
+    let sent = send(&mut pair, 500..1_500);
+    pair.advance(500 * MS);
+    assert!(pair.recovered[B][begin..] == sent, "{:?}", state(&pair));
+    let ResequenceCounts { held, late, .. } = counts(&pair);
+    assert!(held > 0 && late == 0);
+}
+
 /// A TCP segment from A whose timestamp is newer by one for each number.
 fn segment(n: u32) -> Vec<u8> {
     let options = [&[1, 1, 8, 10][..], &(5_000 + n).to_be_bytes(), &[0; 4]].concat();

@@ -52,6 +52,9 @@ pub struct EmulatorConfig {
     /// Period in microseconds with which a stream of packets is handled; rare packets are handled at once. 0
     /// handles every packet as precisely as the kernel wakes the thread.
     pub granularity_us: u64,
+    /// Whether the threads of the link run before all usual ones, as a wire waits for no program. This needs
+    /// CAP_SYS_NICE.
+    pub is_urgent: bool,
     /// Path of the drop log, if any.
     pub drop_log: Option<PathBuf>,
 }
@@ -66,7 +69,16 @@ impl EmulatorConfig {
         let granularity_us = (link.delay_us / 20).min(100);
         let b_to_a = LinkConfig { seed: link.seed.wrapping_add(0x9e37_79b9), ..link.clone() };
         let interface = "wan0".to_owned();
-        Self { interface, mtu: 1500, a_to_b: link, b_to_a, offload: true, granularity_us, drop_log: None }
+        Self {
+            interface,
+            mtu: 1500,
+            a_to_b: link,
+            b_to_a,
+            offload: true,
+            granularity_us,
+            is_urgent: false,
+            drop_log: None,
+        }
     }
 }
 
@@ -105,6 +117,7 @@ impl Emulator {
             workers: Vec::new(),
             drop_log,
         };
+        let is_urgent = config.is_urgent;
         for (direction, link) in Direction::BOTH.into_iter().zip(links) {
             let (from, to) = (direction.index(), 1 - direction.index());
             let worker = Worker::new(
@@ -117,7 +130,9 @@ impl Emulator {
             );
             let worker = worker.map_err(|e| LabError::system(what, e))?;
             let thread = thread::Builder::new().name(format!("link-{}", direction.name()));
-            emulator.workers.push(thread.spawn(|| worker.run()).map_err(|e| LabError::system(what, e))?);
+            emulator
+                .workers
+                .push(thread.spawn(move || worker.run(is_urgent)).map_err(|e| LabError::system(what, e))?);
         }
         Ok(emulator)
     }

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::direction::Direction;
 use crate::drop_log::{DropRecord, DropSink, packet_hash, payload_number};
 use crate::middlebox::{Exits, MiddleBox};
+use crate::process::become_urgent;
 use simnet::link::Link;
 
 /// Maximum number of packets or super-packets read before those due are written, so that a flood one way
@@ -94,9 +95,12 @@ impl Worker {
         })
     }
 
-    /// Runs until it is stopped.
-    pub(super) fn run(mut self) -> io::Result<()> {
+    /// Runs until it is stopped, before all usual threads if `is_urgent`.
+    pub(super) fn run(mut self, is_urgent: bool) -> io::Result<()> {
         precise_timeouts()?;
+        if is_urgent {
+            become_urgent()?;
+        }
         loop {
             self.control.apply(&mut self.link, &mut self.input.middle_box);
             let read = self.input.read(&mut self.link)?;

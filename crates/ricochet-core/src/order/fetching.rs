@@ -4,6 +4,10 @@
 //! sequencer asks the other members in turn. A member that denies a message no longer takes it from
 //! elsewhere in this epoch. So if all members deny it, none has delivered it nor will, and the sequencer
 //! declares it lost.
+//!
+//! A member that has delivered a message and no longer keeps it says so, and from which number on it keeps
+//! messages again. If no other member keeps it, the member that asks leaves it out: the others have
+//! delivered it, so that it must not be declared lost.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +16,7 @@ use foundation::Seq;
 use super::epoch::Epoch;
 use super::log::Run;
 use super::numbering::NUMBER_MAX;
-use super::total::Total;
+use super::total::{OrderNews, Total};
 use super::wire::{Begin, Body, Form};
 use crate::ids::NodeId;
 use crate::message::Message;
@@ -45,6 +49,14 @@ pub(super) struct Want {
     helper: Option<NodeId>,
     /// Members that deny the message, and how many numbers from it on.
     denials: BTreeMap<NodeId, u32>,
+    /// Members that no longer keep the message, and the number from which on they keep messages again.
+    gone: BTreeMap<NodeId, u64>,
+}
+
+impl Want {
+    fn has_answered(&self, member: NodeId) -> bool {
+        self.denials.contains_key(&member) || self.gone.contains_key(&member)
+    }
 }
 
 impl Total {
@@ -144,47 +156,90 @@ impl Total {
         self.denied.range(..=number).next_back().is_some_and(|(_, &end)| number < end)
     }
 
-    /// Requests messages that this member misses, if it has waited long enough for the first one.
-    pub(super) fn miss(&mut self, now_us: u64) {
+    /// Requests messages that this member misses, if it has waited long enough for the first one. Returns
+    /// whether it goes on without messages that nobody keeps.
+    pub(super) fn miss(&mut self, now_us: u64) -> bool {
         if self.held >= self.log.next {
             self.want = None;
-            return;
+            return false;
         }
         let before = self.want.take_if(|want| want.number != self.held);
         if self.want.is_none() {
             self.want = Some(self.next_want(now_us, before));
         }
         let is_active = self.is_active();
-        let Some(want) = self.want.as_mut().filter(|want| want.due_us <= now_us) else { return };
+        let Some(want) = self.want.as_mut().filter(|want| want.due_us <= now_us) else { return false };
         want.due_us = now_us.saturating_add(want.pause_us);
         want.asked += 1;
-        if is_active {
-            let asked = want.asked;
-            return self.ask_members(now_us, asked);
-        }
-        want.pause_us = (2 * want.pause_us).min(PAUSE_US_MAX);
         let asked = want.asked;
-        if let Some(holder) = self.holder(asked) {
+        if !is_active {
+            want.pause_us = (2 * want.pause_us).min(PAUSE_US_MAX);
+        }
+        if self.is_gone() {
+            return self.leave_out();
+        }
+        if is_active {
+            self.ask_members(now_us, asked);
+        } else if let Some(holder) = self.holder(asked) {
             self.ask_wave(holder);
         }
+        false
+    }
+
+    /// Returns whether all other members have answered that they lack the first message that this one misses,
+    /// and some of them have delivered it.
+    fn is_gone(&self) -> bool {
+        let Some(want) = &self.want else { return false };
+        !want.gone.is_empty() && self.others().all(|member| want.has_answered(member))
+    }
+
+    /// Goes on with the next number whose message somebody keeps. Returns false if messages before it are
+    /// still to be delivered.
+    fn leave_out(&mut self) -> bool {
+        let Some(want) = self.want.take_if(|_| self.delivered == self.held) else { return false };
+        let (from, end) = (self.held, self.log.next);
+        let own = self.next_kept(from.saturating_add(1));
+        let kept = want.gone.values().copied().fold(own, u64::min);
+        let continues = kept.clamp(from + 1, end);
+        self.news.push_back(OrderNews::Missed { from, continues });
+        (self.delivered, self.held) = (continues, continues);
+        self.denied.retain(|_, &mut end| end > continues);
+        true
+    }
+
+    /// Returns the first number from `number` on whose message this member keeps; the next number if there
+    /// is none.
+    fn next_kept(&self, number: u64) -> u64 {
+        for (first, run) in self.log.runs_from(number) {
+            let absent = self.hold.absent(run.sender, run.seq, run.count);
+            if !run.lost && absent < run.count {
+                return first + u64::from(absent);
+            }
+        }
+        self.log.next
     }
 
     /// Returns whom to ask: the sequencer first, and then the members that hold the message by their
-    /// acknowledgements in turn, because the sequencer may lack it itself.
+    /// acknowledgements in turn, because the sequencer may lack it itself. Once all of these have answered
+    /// that they no longer keep it, the others.
     fn holder(&self, asked: usize) -> Option<NodeId> {
         let sequencer = self.log.epoch()?.sequencer;
-        let holds = |member: &NodeId| *member != sequencer && self.acked_by(*member) > self.held;
-        let mut turn = vec![sequencer];
-        turn.extend(self.others().filter(holds));
-        turn.get((asked.max(1) - 1) % turn.len()).copied().filter(|&node| node != self.config.me)
+        let is_open = |member: &NodeId| self.want.as_ref().is_none_or(|want| !want.has_answered(*member));
+        let holds = |member: &NodeId| *member == sequencer || self.acked_by(*member) > self.held;
+        let mut turn: Vec<NodeId> = self.others().filter(is_open).collect();
+        if turn.iter().any(holds) {
+            turn.retain(holds);
+        }
+        turn.sort_by_key(|&member| member != sequencer);
+        turn.get((asked.max(1) - 1) % turn.len().max(1)).copied()
     }
 
     /// Returns what this member misses behind a message that came. If that one had to be requested, the
     /// requests of the node bring this one back no more than that one, and it is requested at once.
     fn next_want(&self, now_us: u64, before: Option<Want>) -> Want {
         let (number, pause_us) = (self.held, self.config.want_us);
-        let denials = BTreeMap::new();
-        let new = Want { number, until: 0, due_us: 0, pause_us, asked: 0, helper: None, denials };
+        let (denials, gone) = (BTreeMap::new(), BTreeMap::new());
+        let new = Want { number, until: 0, due_us: 0, pause_us, asked: 0, helper: None, denials, gone };
         match before.filter(|before| before.asked > 0 && before.number < number) {
             Some(Want { until, helper, .. }) if number < until => {
                 Want { until, due_us: now_us.saturating_add(pause_us), asked: 1, helper, ..new }
@@ -232,7 +287,7 @@ impl Total {
     fn ask_members(&mut self, now_us: u64, asked: usize) {
         let Some((sender, seq, count)) = self.named(self.held) else { return };
         let Some(want) = &self.want else { return };
-        let open: Vec<NodeId> = self.others().filter(|other| !want.denials.contains_key(other)).collect();
+        let open: Vec<NodeId> = self.others().filter(|&other| !want.has_answered(other)).collect();
         if open.is_empty() {
             let absent = self.hold.absent(sender, seq, count).max(1);
             let count = want.denials.values().copied().fold(absent, u32::min).max(1);
@@ -263,11 +318,17 @@ impl Total {
         if is_held {
             return self.copy(number, sender, seq);
         }
-        let Some(epoch) = self.log.epoch().filter(|epoch| epoch.sequencer == from && self.is_open()) else {
+        let Some(epoch) = self.log.epoch().filter(|_| self.is_open()) else { return };
+        let is_delivered = number < self.held && self.log.amended_until(number).is_none();
+        if is_delivered || self.is_told_gone(number) {
+            let until = self.next_kept(number.saturating_add(1));
+            return self.send(&Body::Gone { epoch, number, until });
+        }
+        if epoch.sequencer != from || number < self.held {
             return;
-        };
+        }
         let count = self.hold.absent(sender, seq, known.map_or(1, |(.., count)| count)).max(1);
-        if self.denied.len() < DENIED_MAX && number >= self.held {
+        if self.denied.len() < DENIED_MAX {
             self.denied.insert(number, number + u64::from(count));
             self.send(&Body::Deny { epoch, number, count });
         }
@@ -304,6 +365,28 @@ impl Total {
     pub(super) fn on_deny(&mut self, from: NodeId, number: u64, count: u32) {
         if let Some(want) = self.want.as_mut().filter(|want| want.number == number) {
             want.denials.insert(from, count.max(1));
+            // The next one is asked at once.
+            want.due_us = 0;
+        }
+    }
+
+    /// Whether this member misses the message itself, and the sequencer no longer keeps it.
+    fn is_told_gone(&self, number: u64) -> bool {
+        let Some(epoch) = self.log.epoch() else { return false };
+        let is_told = |want: &Want| want.number == number && want.gone.contains_key(&epoch.sequencer);
+        self.want.as_ref().is_some_and(is_told)
+    }
+
+    /// Takes the news that a member has delivered a message and no longer keeps it.
+    pub(super) fn on_gone(&mut self, from: NodeId, number: u64, until: u64) {
+        if number.max(until) > NUMBER_MAX || until <= number {
+            return self.counts.malformed += 1;
+        }
+        if !self.council.as_ref().is_some_and(|council| council.contains(from)) {
+            return self.counts.unauthorized += 1;
+        }
+        if let Some(want) = self.want.as_mut().filter(|want| want.number == number) {
+            want.gone.insert(from, until);
             // The next one is asked at once.
             want.due_us = 0;
         }

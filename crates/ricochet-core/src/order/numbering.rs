@@ -209,6 +209,16 @@ impl Total {
         if self.council.is_none() {
             return;
         }
+        loop {
+            self.pass_held();
+            self.acks.insert(self.config.me, self.held);
+            if !self.miss(now_us) {
+                return;
+            }
+        }
+    }
+
+    fn pass_held(&mut self) {
         while self.held < self.log.next {
             if let Some(end) = self.log.amended_until(self.held) {
                 self.held = end.min(self.log.next);
@@ -227,8 +237,6 @@ impl Total {
             self.tell_found(self.held, &run);
             self.held += u64::from(packets);
         }
-        self.acks.insert(self.config.me, self.held);
-        self.miss(now_us);
     }
 
     /// Delivers what can be.
@@ -251,7 +259,11 @@ impl Total {
                 out.release(Ordered::Lost { number, lost });
                 count
             } else {
-                let Some(unit) = self.hold.unit(run.sender, run.seq) else { return };
+                let Some(unit) = self.hold.unit(run.sender, run.seq) else {
+                    // Its stream was forgotten while it waited for the others.
+                    self.held = number;
+                    return;
+                };
                 self.counts.delivered += 1;
                 out.release(Ordered::Message { number, message: unit.message() });
                 unit.packets().min(run.count).into()

@@ -322,6 +322,11 @@ impl Total {
                     self.on_deny(from, number, count);
                 }
             }
+            Body::Gone { epoch, number, until } => {
+                if Some(epoch) == self.log.epoch() {
+                    self.on_gone(from, number, until);
+                }
+            }
             Body::Bye(report) => self.on_bye(now_us, from, report),
         }
     }

@@ -128,6 +128,12 @@ pub(super) enum Body<'a> {
     },
     /// A member leaves.
     Bye(Report),
+    /// The news that a member no longer keeps the message of a number, nor those that follow before `until`.
+    Gone {
+        epoch: Epoch,
+        number: u64,
+        until: u64,
+    },
 }
 
 struct Put(Vec<u8>);
@@ -281,6 +287,11 @@ impl Body<'_> {
                 put.u32(*count);
             }
             Body::Bye(report) => put.report(report),
+            Body::Gone { epoch, number, until } => {
+                put.epoch(Some(*epoch));
+                put.u64(*number);
+                put.u64(*until);
+            }
         }
         put.0
     }
@@ -299,6 +310,7 @@ impl Body<'_> {
             Body::Copy { .. } => 10,
             Body::Deny { .. } => 11,
             Body::Bye(_) => 12,
+            Body::Gone { .. } => 13,
         }
     }
 
@@ -343,6 +355,10 @@ impl Body<'_> {
                 Body::Deny { epoch, number, count: take.reader.u32()? }
             }
             12 => Body::Bye(take.report()?),
+            13 => {
+                let (epoch, number) = (take.some_epoch()?, take.reader.u64()?);
+                Body::Gone { epoch, number, until: take.reader.u64()? }
+            }
             _ => return Err(Malformed::Kind),
         };
         take.reader.end()?;
@@ -520,6 +536,7 @@ mod tests {
             },
             Body::Deny { epoch: epoch(3), number, count: 2 },
             Body::Bye(report),
+            Body::Gone { epoch: epoch(3), number, until: 9 },
         ]
     }
 
@@ -545,7 +562,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_panic_the_reader(bytes: Vec<u8>, kind in 0u8..14) {
+        fn no_bytes_panic_the_reader(bytes: Vec<u8>, kind in 0u8..15) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

@@ -168,7 +168,9 @@ impl World {
         let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(at as u64);
         let mut node = Node::new(config, groups, &View::default(), seed).expect("the settings are in range");
         node.set_loopback(GROUP, true);
-        let config = TotalConfig { safe: self.safe, founders, ..TotalConfig::new(id) };
+        // Members keep differing numbers of messages, as they do who have differing room.
+        let keep = [1_024, 0, 16][at % 3];
+        let config = TotalConfig { safe: self.safe, founders, keep, ..TotalConfig::new(id) };
         let total = Some(Total::new(now_us, GROUP, config, self.dice.next_u64()));
         self.lives.push(Life {
             node,

@@ -1,6 +1,9 @@
 //! Members that miss many messages, which nothing but the order brings back.
 
-use super::room::{Item, Room};
+use ricochet_core::order::{OrderNews, TotalConfig};
+use ricochet_core::{NodeId, StreamKey};
+
+use super::room::{GROUP, Item, Room};
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -59,4 +62,109 @@ fn a_sequencer_that_lacks_many_messages_soon_has_them() {
     room.update_views();
     room.run_for(3 * SECOND_US);
     rest.iter().for_each(|&at| assert_in_order(&room, at, 400));
+}
+
+/// Member that keeps messages that all have.
+const KEEPER: usize = 3;
+/// Member that misses 500 messages.
+const AWAY: usize = 0;
+
+/// Four members, of which one misses messages that only another one keeps.
+fn with_one_away(safe: bool) -> Room {
+    let keeps = [0, 0, 0, 1_024];
+    let mut keeps = keeps.into_iter();
+    let mut room = Room::new(4, |config| TotalConfig { keep: keeps.next().unwrap(), safe, ..config });
+    (0..100).for_each(|seq| room.say_all(9, seq));
+    room.run_for(SECOND_US);
+    room.side[AWAY] = 1;
+    room.update_views();
+    for seq in 100..600 {
+        room.say(9, seq, 1..4);
+        room.run_for(1_000);
+    }
+    room
+}
+
+/// Lets the member return, and stops as soon as it knows the numbers of the messages.
+fn return_to(room: &mut Room) {
+    room.side[AWAY] = 0;
+    room.update_views();
+    while room.totals[AWAY].status().next < 600 {
+        room.run_for(1_000);
+    }
+}
+
+/// Asserts that the other members have delivered everything, and that the one that was away knows what it
+/// has missed.
+fn assert_told(room: &Room, others: impl IntoIterator<Item = usize>, count: u32) {
+    for at in others {
+        assert_in_order(room, at, count);
+        assert_eq!(room.broken(at), [], "member {at}");
+    }
+    assert_eq!(room.broken(AWAY), []);
+    let missed = room.items[AWAY].iter().filter_map(|item| match item {
+        Item::News(OrderNews::Missed { from, continues }) => Some(*from..*continues),
+        _ => None,
+    });
+    let missed: Vec<u64> = missed.flatten().collect();
+    let delivered = room.delivered(AWAY).into_iter().map(|item| match item {
+        Item::Message(number, 9, seq) if number == u64::from(seq) => number,
+        other => panic!("{other:?}"),
+    });
+    let mut all: Vec<u64> = delivered.chain(missed.iter().copied()).collect();
+    assert!(missed.len() >= 400, "{}", missed.len());
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..u64::from(count)), "each number comes or is told, once");
+}
+
+#[test]
+fn a_member_is_told_what_nobody_keeps_any_more() {
+    for safe in [false, true] {
+        let mut room = with_one_away(safe);
+        return_to(&mut room);
+        room.down.insert(KEEPER);
+        room.update_views();
+        for seq in 600..650 {
+            room.say_all(9, seq);
+            room.run_for(20_000);
+        }
+        room.run_for(SECOND_US);
+        assert_told(&room, 1..3, 650);
+    }
+}
+
+#[test]
+fn a_sequencer_that_lacks_what_nobody_keeps_declares_nothing_lost_that_others_have_delivered() {
+    for safe in [false, true] {
+        let mut room = with_one_away(safe);
+        room.totals[KEEPER].leave();
+        room.flush(KEEPER);
+        room.run_for(5_000);
+        room.down.insert(KEEPER);
+        return_to(&mut room);
+        // The others' sequencer dies before the member has asked for what it lacks.
+        let sequencer = room.sequencer();
+        room.down.insert(sequencer);
+        room.update_views();
+        for seq in 600..650 {
+            room.say_all(9, seq);
+            room.run_for(20_000);
+        }
+        room.run_for(SECOND_US);
+        assert_eq!(room.sequencer(), AWAY);
+        assert_told(&room, (1..3).filter(|&at| at != sequencer), 650);
+    }
+}
+
+#[test]
+fn a_message_that_is_forgotten_while_a_majority_is_awaited_comes_again() {
+    let mut room = Room::new(5, |config| TotalConfig { safe: true, ..config });
+    let other = (room.sequencer() + 1) % 5;
+    (0..5).for_each(|seq| room.say_all(9, seq));
+    // The numbers have come, and the acknowledgements of the others have not.
+    room.run_for(1_000);
+    assert_eq!((room.totals[other].status().held, room.delivered(other).len()), (5, 0));
+    room.totals[other].on_restart(StreamKey { sender: NodeId(9), group: GROUP });
+    room.run_for(SECOND_US);
+    (0..5).for_each(|at| assert_in_order(&room, at, 5));
 }

@@ -70,7 +70,7 @@ pub(crate) struct Room {
 
 impl Room {
     /// Makes members that know each other, and lets them begin an order.
-    pub(crate) fn new(count: usize, configure: impl Fn(TotalConfig) -> TotalConfig) -> Self {
+    pub(crate) fn new(count: usize, mut configure: impl FnMut(TotalConfig) -> TotalConfig) -> Self {
         let mut room = Self {
             totals: Vec::new(),
             items: Vec::new(),
@@ -82,14 +82,14 @@ impl Room {
             now_us: 1_000_000,
             sent: Vec::new(),
         };
-        (0..count).for_each(|_| room.add(&configure));
+        (0..count).for_each(|_| room.add(&mut configure));
         room.update_views();
         room.run_for(1_000_000);
         room
     }
 
     /// Adds a member.
-    pub(crate) fn add(&mut self, configure: impl Fn(TotalConfig) -> TotalConfig) {
+    pub(crate) fn add(&mut self, configure: impl FnOnce(TotalConfig) -> TotalConfig) {
         let at = self.totals.len();
         let config = configure(TotalConfig::new(NodeId(at as u32)));
         self.totals.push(Total::new(self.now_us, GROUP, config, 1_000 + at as u64));
