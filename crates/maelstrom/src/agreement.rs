@@ -31,12 +31,20 @@ pub(crate) struct Agreement {
 /// The networks that one peer lists, and the source of a packet of this site that they do not contain.
 type Seen = (Vec<IpNet>, Option<IpAddr>);
 
+/// A difference between the two ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Its kind in snake case.
+    pub(crate) id: &'static str,
+    pub(crate) text: String,
+}
+
 /// The networks that one peer lists, and the differences that this shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PeerView {
     listed: Vec<IpNet>,
     unwatched_source: Option<IpAddr>,
-    differences: Vec<String>,
+    differences: Vec<Difference>,
 }
 
 impl Agreement {
@@ -48,7 +56,7 @@ impl Agreement {
     }
 
     /// Differences with peer number `index`.
-    pub(crate) fn differences(&self, index: usize) -> &[String] {
+    pub(crate) fn differences(&self, index: usize) -> &[Difference] {
         self.peers.get(index).map_or(&[], |peer| &peer.differences)
     }
 }
@@ -114,7 +122,7 @@ impl Passive {
         by_others: &[IpNet],
         leads: &[Lead],
         unwatched_source: Option<IpAddr>,
-    ) -> Vec<String> {
+    ) -> Vec<Difference> {
         let local = self.config.gateway.local_networks();
         let mut differences = Vec::new();
         for (index, network) in listed.iter().enumerate() {
@@ -123,17 +131,20 @@ impl Passive {
                 overlap.map(|own| (own, peer.label()))
             });
             let problem = match ours {
-                Some((own, owner)) => Some(format!("the file here names {own} as one of {owner}")),
-                None if local.is_empty() => {
-                    leads.get(index).and_then(|lead| lead.problem(&self.config.gateway.wan))
+                Some((own, owner)) => {
+                    Some(("network_of_a_peer", format!("the file here names {own} as one of {owner}")))
                 }
+                None if local.is_empty() => leads
+                    .get(index)
+                    .and_then(|lead| lead.problem(&self.config.gateway.wan))
+                    .map(|problem| ("network_routed_elsewhere", problem)),
                 None if local.iter().any(|own| own.contains(network)) => None,
-                None => Some("`local_networks` here does not contain it".to_owned()),
+                None => Some(("network_not_local", "`local_networks` here does not contain it".to_owned())),
             };
-            if let Some(problem) = problem {
-                differences.push(format!(
-                    "the peer's file names {network} as a network of this site, but {problem}"
-                ));
+            if let Some((id, problem)) = problem {
+                let text =
+                    format!("the peer's file names {network} as a network of this site, but {problem}");
+                differences.push(Difference { id, text });
             }
         }
         // Without a session, nothing is listed.
@@ -141,24 +152,26 @@ impl Passive {
             !listed.is_empty() && !listed.iter().chain(by_others).any(|other| overlap(own, other))
         };
         for own in local.iter().filter(is_forgotten) {
-            differences.push(format!(
+            let text = format!(
                 "`local_networks` here contains {own}, but the peer's file does not name it: its packets are not protected"
-            ));
+            );
+            differences.push(Difference { id: "network_not_named", text });
         }
         if let Some(source) = unwatched_source {
-            differences.push(format!(
+            let text = format!(
                 "packets from {source} leave without protection, because the peer's file names no network with it"
-            ));
+            );
+            differences.push(Difference { id: "source_not_named", text });
         }
         differences
     }
 
-    fn log_changes(&self, index: usize, differences: &[String]) {
+    fn log_changes(&self, index: usize, differences: &[Difference]) {
         let before = self.agreement.differences(index);
         let Some(peer) = self.config.peers.get(index) else { return };
         let peer = peer.label();
         for difference in differences.iter().filter(|difference| !before.contains(difference)) {
-            warn!(peer, "the two ends differ: {difference}");
+            warn!(peer, "the two ends differ: {}", difference.text);
         }
         if differences.is_empty() && !before.is_empty() {
             info!(peer, "the two ends agree about the networks of this site");

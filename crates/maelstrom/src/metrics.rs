@@ -433,6 +433,7 @@ mod tests {
             networks: Vec::new(),
             networks_named_there: Vec::new(),
             differences: Vec::new(),
+            difference_ids: Vec::new(),
             egress: EgressStatus {
                 source_packets: 500,
                 choice_id: Some("lowest".to_owned()),

@@ -103,7 +103,9 @@ impl Passive {
         let peers = gateway.peers().zip(&self.config.peers).enumerate().map(|(index, (peer, file))| {
             let mut status = PeerStatus::of(file.name.clone(), &peer, *now_us);
             status.host = file.moving();
-            status.differences = self.agreement.differences(index).to_vec();
+            let differences = self.agreement.differences(index);
+            status.differences = differences.iter().map(|one| one.text.clone()).collect();
+            status.difference_ids = differences.iter().map(|one| one.id.to_owned()).collect();
             if let Some(tunnel) = status.egress.tunnel.as_mut().filter(|_| file.route) {
                 tunnel.fail = Some(file.fail.word().to_owned());
             }

@@ -194,6 +194,9 @@ pub struct PeerStatus {
     /// Differences between the configurations of both ends and the routes of this machine.
     #[serde(default)]
     pub differences: Vec<String>,
+    /// Their kinds in snake case, in the same order.
+    #[serde(default)]
+    pub difference_ids: Vec<String>,
     /// Traffic to the peer's site.
     pub egress: EgressStatus,
     /// Traffic from the peer's site.
@@ -377,6 +380,7 @@ impl PeerStatus {
             networks: peer.config.networks.clone(),
             networks_named_there: peer.watched.to_vec(),
             differences: Vec::new(),
+            difference_ids: Vec::new(),
             egress: EgressStatus::of(peer),
             ingress: IngressStatus {
                 source_packets: ingress.source_packets,

@@ -9,6 +9,9 @@ use nix::libc;
 /// Priority of urgent threads among real-time ones, in the middle of 1 to 99.
 const PRIORITY: i32 = 50;
 
+/// Nice value of threads that give way: below that of gateways, which have 5.
+const NICE: i32 = 10;
+
 /// Makes the child die by SIGKILL as soon as the *thread* that spawns it ends, in any way (also by `kill -9`
 /// of the process).
 ///
@@ -32,6 +35,19 @@ pub fn die_with_parent(command: &mut Command) {
             }
             Ok(())
         });
+    }
+}
+
+/// Lets threads of usual priority run before this one, gateways among them: a host of a real network takes no
+/// processor time from its gateway.
+///
+/// # Errors
+/// The kernel's error.
+pub fn give_way() -> io::Result<()> {
+    // SAFETY: the call takes numbers, and 0 means this thread.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

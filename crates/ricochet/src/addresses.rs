@@ -217,6 +217,26 @@ mod tests {
         }
     }
 
+    /// Greetings test an address by its bit: both must mean the same one, whatever the settings.
+    #[test]
+    fn the_bit_of_a_group_is_that_of_its_address() {
+        for base in [None, Some("239.1.2.250".parse().unwrap()), Some("ff15::ffff".parse().unwrap())] {
+            for count in 1..=64 {
+                let addresses = GroupAddresses::new(base, false, count, 7);
+                let known: Vec<SocketAddr> = addresses.addresses().collect();
+                assert_eq!(known.len(), usize::from(count));
+                assert_eq!((addresses.at(count), addresses.all_bits().count_ones()), (None, count.into()));
+                for number in 0..200 {
+                    let group = GroupId::of_name(&format!("group/{number}"));
+                    let place = addresses.bit(group).trailing_zeros();
+                    assert_eq!(addresses.at(place as u8), Some(addresses.address(group)), "{base:?} {count}");
+                    assert_eq!(addresses.bit(group) & addresses.all_bits(), 1 << place);
+                    assert!(known.contains(&addresses.address(group)));
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_membership_overrides_source_addresses_and_unknown_senders_are_bounded() {
         let [one, two] = [1, 2].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
@@ -241,6 +261,7 @@ mod tests {
         assert_eq!(addresses.sender_order.back(), Some(&NodeId(19_999)), "a member takes no room");
         assert_eq!(NodeAddresses::new(false).group_members(GroupId(5)), None);
     }
+
     #[test]
     fn a_datagram_comes_from_its_sender_only_from_the_senders_address() {
         let [one, two, three] = [1, 2, 3].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));

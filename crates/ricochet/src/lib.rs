@@ -31,6 +31,7 @@ mod builder;
 mod clock;
 mod config;
 mod control;
+mod course;
 mod drain;
 mod driver;
 mod error;

@@ -79,16 +79,19 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Notes a loss. Messages whose deadline has passed are no loss that anyone must look at.
-    pub(crate) fn note(&mut self, lost: &Lost) {
+    /// Notes a loss, and returns its packets. Messages whose deadline has passed are no loss that anyone must
+    /// look at.
+    pub(crate) fn note(&mut self, lost: &Lost) -> u64 {
         if lost.reason == GivenUp::Expired {
-            return;
+            return 0;
         }
-        self.packets += lost.last.0 - lost.first.0 + 1;
+        let packets = lost.last.0 - lost.first.0 + 1;
+        self.packets += packets;
         self.reason = Some(lost.reason);
         if self.groups.len() <= GROUPS_MAX && !self.groups.contains(&lost.key.group) {
             self.groups.push(lost.key.group);
         }
+        packets
     }
 }
 

@@ -78,6 +78,8 @@ pub(crate) struct Outward {
     pub(crate) readers: ReaderCounts,
     /// Losses that the log does not tell yet.
     pub(crate) losses: Losses,
+    /// Packets given up since the start, but for those whose deadline had passed.
+    pub(crate) lost: u64,
     /// Number of datagrams to nodes whose address is unknown.
     pub(crate) unaddressed: u64,
     /// Groups whose history has been read.
@@ -120,6 +122,7 @@ impl Outward {
             registry_away: None,
             readers: ReaderCounts::default(),
             losses: Losses::default(),
+            lost: 0,
             unaddressed: 0,
             caught_up: Vec::new(),
             sent_to: 0,
@@ -282,9 +285,9 @@ impl Output for Outward {
         if self.totals.on_lost(lost) {
             return;
         }
-        let Self { groups, consumers, losses, .. } = self;
+        let Self { groups, consumers, losses, lost: total, .. } = self;
         let Some(joined) = groups.get(&lost.key.group) else { return };
-        losses.note(lost);
+        *total += losses.note(lost);
         for &at in &joined.consumers {
             if let Some(Consumer { queue, fifo: None, is_total: false, .. }) = &consumers[at] {
                 queue.push_lost(report(joined, lost));

@@ -34,6 +34,8 @@ pub(crate) struct Published {
     pub(crate) members_read: u64,
     /// Why the file of members could not be read the last time.
     pub(crate) member_file_error: Option<String>,
+    /// Counts of the last seconds, minutes and hour.
+    pub(crate) windows: Option<crate::course::Published>,
 }
 
 /// Another node of the cluster and its groups.

@@ -101,6 +101,12 @@ pub(crate) struct Shared {
     pub(crate) registry: Option<Arc<Link>>,
 }
 
+impl Shared {
+    pub(crate) fn publish_windows(&self, windows: crate::course::Published) {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).windows = Some(windows);
+    }
+}
+
 /// Reason why the core is not available.
 #[derive(Clone, Debug)]
 pub(crate) enum Gone {

@@ -21,6 +21,7 @@ use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::clock;
 use crate::config::{BuffersSection, Config, NodeSection, PORT};
 use crate::control::StatusServer;
+use crate::course::Course;
 use crate::drain::{Drain, DrainState};
 use crate::driver::{Batches, Driver, GreetingsDriver, MembershipDriver, MembershipOutput, NamesDriver};
 use crate::error::StartError;
@@ -139,6 +140,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         member_file: source.file,
         slow_readers: SlowReaders::default(),
         loss_log: LossLog::default(),
+        course: Course::default(),
         control,
     };
     Ok((driver, limits))

@@ -34,6 +34,15 @@ const DOCUMENTS: [Document; 12] = [
     ("undrop.node.status/1", "ricochet", "Status"),
 ];
 
+/// Lines of a command's output, each a document. They do not name their schema, so that they stay short; the
+/// fields tell them apart.
+const LINES: [Document; 4] = [
+    ("undrop.multicast.recv.lost/1", "undrop", "LostLine"),
+    ("undrop.multicast.recv.member/1", "undrop", "MemberLine"),
+    ("undrop.multicast.recv.message/1", "undrop", "MessageLine"),
+    ("undrop.multicast.request.reply/1", "undrop", "ReplyLine"),
+];
+
 /// Writes all files, or complains of those that differ from the types.
 ///
 /// # Errors
@@ -55,15 +64,17 @@ pub(crate) fn run(writes: bool) -> anyhow::Result<bool> {
 fn files() -> anyhow::Result<Vec<(PathBuf, String)>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let types = Types::read(&root.join("crates"), &["diagnostics", "maelstrom", "ricochet", "undrop"])?;
-    let document = |(schema, krate, name): Document| {
-        Schema::of(&types, schema, krate, name).with_context(|| format!("schema {schema}"))
+    let all = DOCUMENTS.into_iter().map(|of| (of, true)).chain(LINES.into_iter().map(|of| (of, false)));
+    let document = |((schema, krate, name), is_named): (Document, bool)| {
+        Schema::of(&types, schema, krate, name, is_named).with_context(|| format!("schema {schema}"))
     };
-    let documents = DOCUMENTS.into_iter().map(document).collect::<anyhow::Result<Vec<_>>>()?;
+    let documents = all.map(document).collect::<anyhow::Result<Vec<_>>>()?;
     let file = |(&(schema, ..), document): (&Document, &Value)| {
         let path = root.join("docs/schema").join(format!("{}.json", schema.replace('/', ".")));
         anyhow::Ok((path, serde_json::to_string_pretty(document)? + "\n"))
     };
-    let mut files = DOCUMENTS.iter().zip(&documents).map(file).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut files =
+        DOCUMENTS.iter().chain(&LINES).zip(&documents).map(file).collect::<anyhow::Result<Vec<_>>>()?;
     files.push((root.join("docs/book/json.md"), page::of(&documents)));
     Ok(files)
 }
@@ -76,12 +87,15 @@ struct Schema<'a> {
 }
 
 impl<'a> Schema<'a> {
-    fn of(types: &'a Types, schema: &str, krate: &str, name: &str) -> anyhow::Result<Value> {
+    /// Makes the schema of a document. `is_named`: whether the document states it.
+    fn of(types: &'a Types, schema: &str, krate: &str, name: &str, is_named: bool) -> anyhow::Result<Value> {
         let mut made = Self { types, definitions: BTreeMap::new() };
         let mut root = made.definition(krate, name)?;
         let fields = root["properties"].as_object_mut().context("expected a struct")?;
-        ensure!(fields.contains_key("schema"), "{krate}::{name} does not name its schema");
-        fields["schema"]["const"] = schema.into();
+        ensure!(fields.contains_key("schema") == is_named, "{krate}::{name}: does it name its schema?");
+        if is_named {
+            fields["schema"]["const"] = schema.into();
+        }
         root["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
         root["$id"] = schema.into();
         let definitions = made.definitions.into_iter().map(|(name, (_, value))| (name, value));
@@ -202,7 +216,7 @@ mod tests {
         "#;
         let mut types = Types::default();
         types.add("here", source).unwrap();
-        let schema = Schema::of(&types, "pair/1", "here", "Pair").unwrap();
+        let schema = Schema::of(&types, "pair/1", "here", "Pair", true).unwrap();
         assert_eq!(schema["description"], "A `Pair` of things.");
         assert_eq!(schema["required"], json!(["schema", "one", "own", "by"]));
         assert_eq!(schema["properties"]["schema"], json!({ "type": "string", "const": "pair/1" }));
@@ -217,7 +231,7 @@ mod tests {
         for wrong in ["struct A { schema: Strange }", "struct A { a: u8 }", "enum A { B(u8) }"] {
             let mut types = Types::default();
             let read = types.add("here", &format!("#[derive(Serialize)] {wrong}"));
-            let made = read.and_then(|()| Schema::of(&types, "a/1", "here", "A"));
+            let made = read.and_then(|()| Schema::of(&types, "a/1", "here", "A", true));
             assert!(made.is_err(), "{wrong}: {made:?}");
         }
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 const HEAD: &str = "\
 # JSON documents
 
-Each document names its schema in `schema`. Fields are added; the number behind the name rises if a field is removed or changes its
+Each document names its schema in `schema`; lines of `recv --json` and `request --json` do not, and show it by their fields. Fields are added; the number behind the name rises if a field is removed or changes its
 meaning. The [schemas](../schema) are files for programs. `peers[].up` is the field `up` of each entry of the list `peers`,
 `counters.*` a count with any name. This page is made from the types in the source (`cargo xtask schema --write`).
 ";

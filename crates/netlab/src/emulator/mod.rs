@@ -52,8 +52,8 @@ pub struct EmulatorConfig {
     /// Period in microseconds with which a stream of packets is handled; rare packets are handled at once. 0
     /// handles every packet as precisely as the kernel wakes the thread.
     pub granularity_us: u64,
-    /// Whether the threads of the link run before all usual ones, as a wire waits for no program. This needs
-    /// CAP_SYS_NICE.
+    /// Whether the threads of the link run before all usual ones, as a wire waits for no program, if the
+    /// kernel allows it (CAP_SYS_NICE).
     pub is_urgent: bool,
     /// Path of the drop log, if any.
     pub drop_log: Option<PathBuf>,
@@ -64,9 +64,11 @@ impl EmulatorConfig {
     /// seed of its own.
     ///
     /// Packets are handed over every 100 µs, or every 20th part of a shorter delay. TCP does not take such
-    /// batches for bursts of the link, and they are rare enough to be cheap.
+    /// batches for bursts of the link, and they are rare enough to be cheap. A link with a rate is urgent;
+    /// one without could keep all processors busy.
     pub fn symmetric(link: LinkConfig) -> Self {
         let granularity_us = (link.delay_us / 20).min(100);
+        let is_urgent = link.rate_bps.is_some();
         let b_to_a = LinkConfig { seed: link.seed.wrapping_add(0x9e37_79b9), ..link.clone() };
         let interface = "wan0".to_owned();
         Self {
@@ -76,7 +78,7 @@ impl EmulatorConfig {
             b_to_a,
             offload: true,
             granularity_us,
-            is_urgent: false,
+            is_urgent,
             drop_log: None,
         }
     }

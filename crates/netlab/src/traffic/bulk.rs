@@ -13,6 +13,7 @@ use super::retransmits::tcp_retransmits;
 use super::watch::{Progress, Stop, Watcher, is_timeout, micros, watch};
 use crate::clock::now_us;
 use crate::error::LabError;
+use crate::process::give_way;
 
 /// Maximum number of flows in one direction; each uses two threads.
 const FLOWS_MAX: usize = 256;
@@ -254,6 +255,7 @@ fn finish<T>(worker: ScopedJoinHandle<'_, io::Result<T>>) -> Result<T, LabError>
 
 impl Flow {
     fn send(&self, pattern: &Pattern, stop: &Stop) -> io::Result<()> {
+        give_way()?;
         let mut offset = 0;
         while !stop.is_set() {
             match (&self.sender).write(pattern.at(offset)) {
@@ -270,6 +272,7 @@ impl Flow {
 
     /// Returns the offset of the first wrong byte.
     fn receive(&self, pattern: &Pattern, verify: bool, stop: &Stop) -> io::Result<Option<u64>> {
+        give_way()?;
         let mut buffer = vec![0; Pattern::PIECE_MAX];
         let mut offset = 0;
         let mut mismatch = None;

@@ -25,6 +25,7 @@ pub(crate) use names::NamesDriver;
 
 use crate::clock;
 use crate::control::StatusServer;
+use crate::course::Course;
 use crate::drain::Drain;
 use crate::greetings::{FIRST_BYTE, GREETING_MAX, Greeting};
 use crate::key::Seal;
@@ -64,6 +65,7 @@ pub(crate) struct Driver {
     pub(crate) member_file: MemberFileWatch,
     pub(crate) slow_readers: SlowReaders,
     pub(crate) loss_log: LossLog,
+    pub(crate) course: Course,
     pub(crate) control: Option<StatusServer>,
 }
 
@@ -211,6 +213,9 @@ impl Driver {
         core.handle_timeout(now_us);
         self.slow_readers.handle_timeout(now_us, &core.out, &self.shared.backpressure);
         self.loss_log.handle_timeout(now_us, &mut core.out);
+        if self.control.is_some() {
+            self.course.handle_timeout(now_us, &core, &self.shared);
+        }
         let more = core.pass_on(now_us, &self.shared.outgoing);
         self.shared.release(core);
         if more {
@@ -236,6 +241,7 @@ impl Driver {
                 self.loss_log.poll_timeout(&core.out),
                 self.greetings.greetings.poll_timeout(),
                 self.names.poll_timeout(),
+                self.control.as_ref().map(|_| self.course.poll_timeout()),
             ];
             let until_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
             self.shared.sleep.announce(until_us);

@@ -11,7 +11,7 @@ use ricochet_core::node::NodeCounts;
 
 use super::{
     Counts, DealingsStatus, FlowStatus, GroupStatus, KeyStatus, PeerStatus, ReaderStatus, ReceptionStatus,
-    RingStatus, Status, SubscriptionStatus, VolumeStatus, reasons,
+    RingStatus, Status, SubscriptionStatus, VolumeStatus, reasons, verdict,
 };
 use crate::clock;
 use crate::config::follow_text;
@@ -79,6 +79,8 @@ impl Shared {
                 }
             }
         }
+        status.windows = published.windows.as_ref().map(verdict::windows).unwrap_or_default();
+        status.verdict = verdict::verdict(&status);
         status
     }
 

@@ -5,6 +5,7 @@
 
 mod collect;
 mod feedback;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -19,6 +20,7 @@ use crate::policy::Policy;
 use crate::queue::QueueCounts;
 
 pub use feedback::{DealingsStatus, LatencyStatus, ReceptionStatus, TrafficStatus, VolumeStatus};
+pub use verdict::{VerdictStatus, WindowStatus};
 
 /// Maximum length in bytes of a document that is read.
 const DOCUMENT_BYTES_MAX: u64 = 1 << 26;
@@ -61,6 +63,12 @@ pub struct Status {
     pub unicast: bool,
     /// Reason why the node's thread has ended, if it has failed.
     pub failed: Option<String>,
+    /// The verdict about the node.
+    #[serde(default)]
+    pub verdict: VerdictStatus,
+    /// Counts of the last ten seconds, five minutes, and hour. Empty if the node has no control socket.
+    #[serde(default)]
+    pub windows: Vec<WindowStatus>,
     /// Groups that the node is in, by name.
     pub groups: Vec<GroupStatus>,
     /// Subscriptions to these groups.

@@ -18,6 +18,9 @@ use netlab::namespace::Child;
 use netlab::topology::{TwoSites, WAN};
 use nix::sys::signal::Signal;
 
+/// Number of lines at the end of a gateway's log that an error contains.
+const LAST_LINES: usize = 3;
+
 /// Settings that differ between experiments.
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -270,9 +273,14 @@ impl GatewayPair {
     /// Returns the status that the gateway of one side reports.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If it does not answer; the error contains the end of its log.
     pub fn status(&self, side: usize) -> anyhow::Result<Status> {
-        status::read(&self.control(side)).context("reading a gateway's status")
+        status::read(&self.control(side)).with_context(|| {
+            let log = fs::read_to_string(self.log_file(side)).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+            format!("reading a gateway's status, whose log ends with: {}", last.join(" / "))
+        })
     }
 
     /// Kills the gateway of one side, without cleanup.

@@ -274,6 +274,7 @@ mod tests {
             networks: Vec::new(),
             networks_named_there: Vec::new(),
             differences: Vec::new(),
+            difference_ids: Vec::new(),
             egress: EgressStatus { source_packets: sent, overhead_percent, ..EgressStatus::default() },
             ingress: IngressStatus {
                 source_packets: arrived,

@@ -85,52 +85,76 @@ pub(crate) struct Args {
     node: NodeArgs,
 }
 
-/// A message as a line of JSON.
+/// A message that `recv --json` has received.
 #[derive(Serialize)]
 struct MessageLine<'a> {
+    /// Its group.
     group: &'a str,
+    /// Identifier of the node that sent it.
     sender: String,
+    /// Address of that node, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<SocketAddr>,
+    /// Its place among the messages from this sender to this group.
     sequence: u32,
+    /// Its number in the total order, if the group is read in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     number: Option<u64>,
+    /// Time in microseconds since 1970 at which it was sent, if its sender says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     sent_us: Option<u64>,
+    /// Whether it was lost at first.
     recovered: bool,
+    /// Whether it comes from the history of the group.
     past: bool,
+    /// Microseconds from its discovery as missing until it came; 0 if it was not missing.
     latency_us: u64,
+    /// Type of the payload, if its sender states one.
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<&'a str>,
+    /// Further data of the sender, if there is some and it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     headers: Option<&'a str>,
+    /// The same in hexadecimal, if it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     headers_hex: Option<String>,
+    /// Key whose last value it is, if it has one that is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
+    /// The same in hexadecimal, if it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_hex: Option<String>,
+    /// The payload, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a str>,
+    /// The same in hexadecimal, if it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_hex: Option<String>,
 }
 
-/// A loss report as a line of JSON.
+/// Packets that `recv --json` reports as lost.
 #[derive(Serialize)]
 struct LostLine<'a> {
+    /// Their group.
     group: &'a str,
+    /// Identifier of the node that sent them.
     sender: String,
+    /// Places of the first and the last one among the packets from this sender to this group.
     lost: [u32; 2],
+    /// Reason why they were given up.
     reason: String,
 }
 
-/// News about a member as a line of JSON.
+/// News about a member, with `recv --json --members`.
 #[derive(Serialize)]
 struct MemberLine<'a> {
+    /// The group.
     group: &'a str,
+    /// Identifier of the node.
     member: String,
+    /// Its address.
     address: SocketAddr,
+    /// Its change: it joined the group, left it, or failed.
     change: &'static str,
 }
 

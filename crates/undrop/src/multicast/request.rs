@@ -57,11 +57,15 @@ pub(crate) struct Args {
 /// A reply as a line of JSON.
 #[derive(Serialize)]
 struct ReplyLine<'a> {
+    /// Identifier of the node that sent it.
     sender: String,
+    /// Address of that node, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<std::net::SocketAddr>,
+    /// The payload, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a str>,
+    /// The same in hexadecimal, if it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_hex: Option<String>,
 }

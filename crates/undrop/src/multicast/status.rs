@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use ricochet::status::reasons::{
     DROPPED, Dropped, MALFORMED, Malformed, MembershipDropped, MembershipMalformed, Reason as _, Unsound,
 };
-use ricochet::status::{Counts, Status};
+use ricochet::status::{Counts, Status, WindowStatus};
 
 use super::config;
 use crate::failure::Advice as _;
@@ -86,14 +86,13 @@ fn text(status: &Status) -> String {
     let address = status.address.map_or_else(|| "?".to_owned(), |address| address.to_string());
     let how = if status.unicast { "unicast to each member" } else { "multicast" };
     let mut text = format!(
-        "node {} at {address}, {how}, up {:.0} s, room for {:.1} MiB of packets\n",
+        "{}\nnode {} at {address}, {how}, up {:.0} s, room for {:.1} MiB of packets\n",
+        status.verdict.text,
         status.id,
         status.uptime_ms as f64 / 1_000.0,
         status.memory_bytes as f64 / f64::from(1 << 20)
     );
-    if let Some(why) = &status.failed {
-        let _ = writeln!(text, "FAILED: {why}");
-    }
+    windows(&mut text, &status.windows);
     let _ = writeln!(
         text,
         "\n{} over {}",
@@ -152,6 +151,34 @@ fn text(status: &Status) -> String {
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Appends what happened of late, if the node keeps it.
+fn windows(text: &mut String, windows: &[WindowStatus]) {
+    for window in windows.iter().filter(|window| window.covered_ms > 0) {
+        let missing = window.missing_percent().map_or_else(String::new, |share| format!(" ({share:.2} %)"));
+        let _ = writeln!(
+            text,
+            "last {}: {} sent, {} received, {} missing at first{missing}: {} repaired, {} requested, {} lost; {} \
+             dropped unread",
+            span(window.span_s),
+            window.sent,
+            window.received,
+            window.discovered,
+            window.repaired,
+            window.requested,
+            window.lost,
+            window.dropped
+        );
+    }
+}
+
+fn span(seconds: u64) -> String {
+    match seconds {
+        3_600 => "hour".to_owned(),
+        minutes if minutes % 60 == 0 => format!("{} min", minutes / 60),
+        seconds => format!("{seconds} s"),
+    }
 }
 
 /// Appends where the members come from, if that is a file with a mistake or a registry.

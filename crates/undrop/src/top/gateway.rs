@@ -29,6 +29,12 @@ pub(super) fn render(status: &Status, losses: Option<&Losses>) -> String {
     for peer in &status.peers {
         let window = peer.windows.first().cloned().unwrap_or_default();
         lines.extend(directions(peer, &window));
+        if window.repairs_lost_percent > 0.0 {
+            lines.push(format!(
+                "  repairs lost      {} % of those sent",
+                percent(window.repairs_lost_percent)
+            ));
+        }
         let is_it = |one: &&PeerLosses| (&one.name, one.address) == (&peer.name, peer.address);
         let record = losses.and_then(|losses| losses.peers.iter().find(is_it));
         lines.extend(record.into_iter().flat_map(history));
@@ -158,6 +164,7 @@ mod tests {
             received_bits_per_s: 12_340_000.0,
             sent_bits_per_s: 800_000.0,
             overhead_percent: 14.2,
+            repairs_lost_percent: 1.87,
             here,
             recovery_delay_us: Some(2_540),
             ..WindowStatus::default()
@@ -180,6 +187,7 @@ mod tests {
             networks: Vec::new(),
             networks_named_there: Vec::new(),
             differences: Vec::new(),
+            difference_ids: Vec::new(),
             egress: EgressStatus::default(),
             ingress: IngressStatus::default(),
             far: LossStatus::default(),
@@ -236,6 +244,7 @@ mod tests {
             "  DEGRADED           out ",
             "  ! packets stay lost\n",
             &hour,
+            "  repairs lost      1.87 % of those sent\n",
             "  bursts            28 of 1, 4 of 3+\n",
             "    1 min 1 s ago  xxx",
         ] {

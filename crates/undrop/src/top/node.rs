@@ -98,7 +98,9 @@ fn head(status: &Status) -> Vec<String> {
         status.peers.len(),
         status.groups.len()
     )];
-    lines.extend(status.failed.iter().map(|why| format!("! FAILED: {why}")));
+    if ["degraded", "failed"].contains(&status.verdict.state.as_str()) {
+        lines.push(format!("! {}", status.verdict.text));
+    }
     let dropped: u64 = status.subscriptions.iter().map(|one| one.counts.dropped).sum();
     if dropped > 0 {
         lines.push(format!("! readers are too slow: {} messages dropped", count(dropped)));
@@ -108,7 +110,7 @@ fn head(status: &Status) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use ricochet::status::{LatencyStatus, ReceptionStatus};
+    use ricochet::status::{LatencyStatus, ReceptionStatus, VerdictStatus};
 
     use super::super::cells::WIDTH;
     use super::*;
@@ -144,14 +146,21 @@ mod tests {
         let mut groups: Vec<_> = (0..25).map(|n| group(format!("quiet/{n}"), n)).collect();
         groups.push(group("prices/AAPL".to_owned(), 2_000_000));
         groups.push(group("x".repeat(64), 99));
-        let status = Status { failed: Some("y".repeat(90)), ..status(61_000, groups) };
+        let verdict = VerdictStatus {
+            state: "failed".to_owned(),
+            text: format!("failed: {}", "y".repeat(90)),
+            ..VerdictStatus::default()
+        };
+        let status = Status { verdict, ..status(61_000, groups) };
         let shown = render(&status, None);
         assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
         let busiest = "prices/AAPL                  3       -       -       -        25      0   3.2ms\n";
         assert!(table(&shown).starts_with(busiest), "{shown}");
         assert!(shown.ends_with("and 7 more\n") && !shown.contains("quiet/0 "), "{shown}");
         assert!(
-            shown.starts_with("node at 10.0.0.7:7900 on , up 1 min 1 s: 0 other nodes, 27 groups\n! FAILED")
+            shown.starts_with(
+                "node at 10.0.0.7:7900 on , up 1 min 1 s: 0 other nodes, 27 groups\n! failed: y"
+            )
         );
     }
 

@@ -21,8 +21,7 @@ use stage::gateways::{End, GatewayPair, Setting, between};
 use testkit::wait_until;
 
 use crate::firewall::lab::possible;
-use crate::nat::forget_connections;
-use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_for_peer, wait_until_up};
+use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_until_up};
 use crate::upgrade::{Successors, upgrade_by};
 
 /// The device of the tunnel.
@@ -189,50 +188,6 @@ fn marks_of_the_path_reach_the_hosts_and_those_that_must_not_be_are_dropped() {
     assert_eq!((report.missing() as u64, report.duplicates, report.altered), (seen, 0, 0), "{status:?}");
     assert!(seen > 20 && status.ingress.injected_packets == before.injected_packets, "{status:?}");
     wait_for_log(&pair, "datagrams for congestion that must not be marked");
-    pair.stop().unwrap();
-}
-
-/// Translates all datagrams of a gateway, as a NAT in front of it does.
-const NAT: &str = "add table ip nat; \
-    add chain ip nat post { type nat hook postrouting priority srcnat; policy accept; }; \
-    add rule ip nat post ip saddr 10.81.9.2 udp sport 4700 masquerade to :20000-29999 random";
-
-#[test]
-fn a_tunnel_passes_a_nat_that_forgets_its_mapping_in_mid_transfer() {
-    if !possible("a_tunnel_passes_a_nat_that_forgets_its_mapping_in_mid_transfer") {
-        return;
-    }
-    let sites = apart(0.01);
-    let translated = sites.b.gateway.run(|| Command::new("nft").arg(NAT).status()).unwrap();
-    assert!(translated.success());
-    let ends = End::of(&sites);
-    let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
-    for (side, end) in ends.iter().enumerate() {
-        in_tunnel_mode(&pair, side);
-        let text = fs::read_to_string(pair.config(side)).unwrap();
-        let any = text.replace("address = \"10.81.9.2:4700\"", "name = \"osaka\"\naddress = \"any\"");
-        fs::write(pair.config(side), any).unwrap();
-        pair.launch(side, end.namespace).unwrap();
-    }
-    pair.wait_until_up(Duration::from_secs(30)).unwrap();
-    let before = peer(&pair, 0);
-    assert!((20_000..30_000).contains(&before.address.port()), "{}", before.address);
-    let (congestion, duration) = (Some("cubic".to_owned()), Duration::from_secs(5));
-    let transfer = TcpTransfer { congestion, duration, ..TcpTransfer::default() };
-    let report = thread::scope(|scope| {
-        let transfer = scope.spawn(|| tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap());
-        wait_for_peer(&pair, 0, "packets travel", |peer| {
-            peer.egress.source_packets > before.egress.source_packets + 500
-        });
-        forget_connections(&sites.b.gateway);
-        wait_for_peer(&pair, 0, "the peer is found again", |peer| peer.address != before.address);
-        let found = peer(&pair, 0).egress.source_packets;
-        wait_for_peer(&pair, 0, "packets travel again", |peer| peer.egress.source_packets > found + 500);
-        transfer.join().unwrap()
-    });
-    assert!(report.mismatch.is_none() && report.forward.received_bytes() > 1_000_000, "{report:?}");
-    let after = peer(&pair, 0);
-    assert!(after.moves > before.moves && after.sessions == before.sessions, "{}", pair.logs());
     pair.stop().unwrap();
 }
 

@@ -86,6 +86,7 @@ fn stated_networks_of_the_site_are_compared_with_those_that_the_peer_names() {
     reload(&mut pair, 0, |text| text.replace("[gateway]\n", &stated));
     let peer = wait_for_peer(&pair, 0, "both are told", |peer| peer.differences.len() == 2);
     let differences = &peer.differences;
+    assert_eq!(peer.difference_ids, ["network_not_local", "network_not_named"]);
     let v6 = ends[0].networks[1];
     assert!(differences[0].starts_with(&format!("the peer's file names {v6} as")), "{differences:?}");
     assert!(differences[1].starts_with("`local_networks` here contains 10.98.0.0/16"), "{differences:?}");

@@ -25,9 +25,9 @@ const BUFFER: usize = 8 << 20;
 /// Number of streams of which one must arrive whole. A busy machine protects a part of the flows for a while.
 const TRIES: usize = 5;
 /// Time to live with which hosts send; the tunnel takes one of it.
-const TTL: u8 = 9;
+pub(crate) const TTL: u8 = 9;
 
-const FILE: &str = "[[multicast]]\ninterface = \"lan0\"\ngroups = [\"239.1.0.0/16\", \"ff15::/16\", \"239.255.79.0/26\"]\nwanted = \"all\"\n";
+pub(crate) const FILE: &str = "[[multicast]]\ninterface = \"lan0\"\ngroups = [\"239.1.0.0/16\", \"ff15::/16\", \"239.255.79.0/26\"]\nwanted = \"all\"\n";
 
 /// Two sites of two hosts each, on bridges, whose gateways let groups cross.
 fn sites(loss: f64) -> TwoSites {
@@ -62,14 +62,14 @@ fn section(pair: &GatewayPair, side: usize) -> MulticastStatus {
     pair.status(side).unwrap().multicast.remove(0)
 }
 
-fn listener(host: &Namespace, group: SocketAddr) -> PlainListener {
+pub(crate) fn listener(host: &Namespace, group: SocketAddr) -> PlainListener {
     host.run(|| PlainListener::bind(group, HOST, BUFFER)).unwrap()
 }
 
 /// A packet as a host has got it: its number, its source and its time to live.
-type Got = BTreeMap<u32, Vec<(IpAddr, u8)>>;
+pub(crate) type Got = BTreeMap<u32, Vec<(IpAddr, u8)>>;
 
-fn take(listener: &mut PlainListener, got: &mut Got) {
+pub(crate) fn take(listener: &mut PlainListener, got: &mut Got) {
     let take = |heard: netio::multicast::Heard<'_>| {
         let number = u32::from_be_bytes(*heard.payload.first_chunk().unwrap());
         assert!(heard.payload[4..].iter().all(|&byte| byte == number as u8), "a packet came altered");
@@ -80,7 +80,7 @@ fn take(listener: &mut PlainListener, got: &mut Got) {
 }
 
 /// Sends packets with these numbers to a group.
-fn send(from: &Namespace, group: SocketAddr, ttl: u8, numbers: std::ops::Range<u32>) {
+pub(crate) fn send(from: &Namespace, group: SocketAddr, ttl: u8, numbers: std::ops::Range<u32>) {
     let mut talker = from.run(|| PlainTalker::bind(group, HOST, 0)).unwrap();
     for number in numbers {
         let payload = [&number.to_be_bytes()[..], &vec![number as u8; 100 + number as usize % 900]].concat();

@@ -32,6 +32,7 @@ mod rack;
 mod relay;
 mod report;
 mod requests;
+mod roaming;
 #[path = "../common/schema.rs"]
 mod schema;
 mod secrets;

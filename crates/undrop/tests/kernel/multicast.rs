@@ -103,12 +103,14 @@ fn a_receiver_prints_members_and_what_senders_add_and_a_sender_waits_for_holders
     let mut line = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     let (_second, address) = receiver(&["orders", "--seed", &seed]);
     let news = line();
+    assert_eq!(faults_by_file(&news, "undrop.multicast.recv.member.1.json"), [""; 0]);
     assert_eq!((news["change"].as_str(), news["address"].as_str()), (Some("joined"), Some(&*address)));
     let extra = ["--content-type", "text/csv", "--headers", "desk=7", "--deadline", "600"];
     let held = ["orders", "--members", "2", "--held", "2", "--held-timeout", "60"];
     let sent = send(&seed, &[&held[..], &extra].concat(), "buy 100\n");
     assert!(sent.status.success(), "{sent:?}");
     let message = line();
+    assert_eq!(faults_by_file(&message, "undrop.multicast.recv.message.1.json"), [""; 0]);
     assert_eq!(message["payload"], "buy 100");
     assert_eq!((&message["content_type"], &message["headers"]), (&"text/csv".into(), &"desk=7".into()));
     assert!(message["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{message}");
@@ -207,7 +209,11 @@ fn a_script_asks_and_programs_reply() {
     let both = ask("one two", &["--all", "--count", "2", "--members", "2", "--json"]);
     let mut replies: Vec<String> = String::from_utf8_lossy(&both.stdout)
         .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["payload"].as_str().unwrap().to_owned())
+        .map(|line| {
+            let reply: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(faults_by_file(&reply, "undrop.multicast.request.reply.1.json"), [""; 0]);
+            reply["payload"].as_str().unwrap().to_owned()
+        })
         .collect();
     replies.sort();
     assert_eq!(replies, ["2", "many"], "{both:?}");
@@ -258,9 +264,15 @@ fn programs_get_json_and_the_status_of_a_running_node() {
     let status: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(faults_by_file(&status, "undrop.node.status.1.json"), [""; 0]);
     assert_eq!(status["groups"][0]["name"], "load");
+    // The sender may have left already.
+    let verdict = status["verdict"]["state"].as_str().unwrap();
+    assert!(["working", "alone"].contains(&verdict), "{status}");
+    let hour = &status["windows"][2];
+    assert_eq!((&hour["span_s"], &hour["lost"]), (&3_600.into(), &0.into()), "{status}");
     assert_eq!(status["subscriptions"][0]["counts"]["queued"], 50);
     let output = undrop(&["status", "--control", &shown]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("working: ") || text.starts_with("alone: "), "{text}");
     assert!(text.contains("1 group over") && text.contains("50 queued"), "{text}");
     assert_eq!(status["groups"][0]["reception"]["messages"], 50);
     let output = undrop(&["top", "--once", "--control", &shown]).output().unwrap();

@@ -2,7 +2,7 @@
 //! that no router knows.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -21,6 +21,7 @@ use netlab::traffic::{
 use simnet::link::LinkConfig;
 use testkit::wait_for;
 
+use crate::groups::{self, Got};
 use crate::pair::PROGRAM;
 
 /// Number of sites. The first two are passive toward each other, and reach the third by tunnels.
@@ -52,7 +53,8 @@ impl Drop for Lab {
 }
 
 impl Lab {
-    fn start(name: &str) -> Self {
+    /// Starts the sites. Each file of a gateway ends with `sections`.
+    fn start(name: &str, sections: &str) -> Self {
         let backbone = Namespace::create("backbone").unwrap();
         backbone.sysctl("net.ipv4.ip_forward", "1").unwrap();
         let directory = std::env::temp_dir().join(format!("undrop-three-{name}-{}", std::process::id()));
@@ -66,7 +68,7 @@ impl Lab {
             let via = format!("10.83.{site}.2").parse().unwrap();
             backbone.add_route(&Route::to(network(site)).via(via).interface(&wan(site))).unwrap();
         }
-        lab.write_files();
+        lab.write_files(sections);
         for site in 1..=SITES {
             lab.launch(site);
         }
@@ -106,7 +108,7 @@ impl Lab {
         self.hosts.push(host);
     }
 
-    fn write_files(&self) {
+    fn write_files(&self, sections: &str) {
         for (one, other) in [(1, 2), (1, 3), (2, 3)] {
             let file = self.directory.join(format!("{one}-{other}.key"));
             KeyText::generate().unwrap().write_new(&file).unwrap();
@@ -126,6 +128,7 @@ impl Lab {
                     network(peer)
                 );
             }
+            text += sections;
             fs::write(self.directory.join(format!("gateway-{site}.toml")), text).unwrap();
         }
     }
@@ -207,7 +210,7 @@ fn three_sites_in_mixed_modes_recover_what_is_lost_between_any_two() {
     if !privilege::available_or_skip(name) {
         return;
     }
-    let lab = Lab::start("mixed");
+    let lab = Lab::start("mixed", "");
     let mut open: Vec<_> = pairs().collect();
     for _ in 0..TRIES {
         let reports: Vec<_> = thread::scope(|scope| {
@@ -244,5 +247,47 @@ fn three_sites_in_mixed_modes_recover_what_is_lost_between_any_two() {
     for report in reports {
         assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
     }
+    lab.stop();
+}
+
+#[test]
+fn a_group_crosses_to_two_sites_once_each_and_reaches_every_host_once() {
+    let name = "a_group_crosses_to_two_sites_once_each_and_reaches_every_host_once";
+    if !privilege::available_or_skip(name) {
+        return;
+    }
+    let lab = Lab::start("groups", groups::FILE);
+    // The first two sites have no tunnel between them, so that groups cross to and from the third one alone.
+    let is_known = |site, count| {
+        let wanted = lab.status(site).unwrap().wanted_groups;
+        wanted.len() == count && wanted.iter().all(|wanted| wanted.count == 3)
+    };
+    let all_known = wait_for(|| (is_known(3, 2) && is_known(1, 1) && is_known(2, 1)).then_some(()));
+    assert!(all_known.is_some(), "the sites do not know what others want\n{}", lab.logs());
+    let group: SocketAddr = "239.1.7.7:5007".parse().unwrap();
+    let source: IpAddr = "10.81.3.2".parse().unwrap();
+    let mut listeners: Vec<_> = lab.hosts[..2].iter().map(|host| groups::listener(host, group)).collect();
+    let mut came = false;
+    for round in 0..TRIES as u32 {
+        let numbers = round * 1_000..round * 1_000 + 1_000;
+        groups::send(&lab.hosts[2], group, groups::TTL, numbers.clone());
+        let mut got = [Got::new(), Got::new()];
+        came = wait_for(|| {
+            listeners.iter_mut().zip(&mut got).for_each(|(listener, got)| groups::take(listener, got));
+            got.iter().all(|got| numbers.clone().all(|number| got.contains_key(&number))).then_some(())
+        })
+        .is_some();
+        for (at, got) in got.iter().enumerate() {
+            let wrong: Vec<_> =
+                got.iter().filter(|(_, came)| came[..] != [(source, groups::TTL - 1)]).collect();
+            assert!(wrong.is_empty(), "site {}: {wrong:?}\n{}", at + 1, lab.logs());
+        }
+        if came {
+            break;
+        }
+    }
+    assert!(came, "packets of {group} stay lost\n{}", lab.logs());
+    let sent = lab.status(3).unwrap().multicast.remove(0);
+    assert!(sent.forwarded >= 1_000 && sent.sent == 2 * sent.forwarded, "one copy a site: {sent:?}");
     lab.stop();
 }

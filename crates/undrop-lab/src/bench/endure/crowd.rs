@@ -1,13 +1,19 @@
 //! Many connections at once, each with a steady rate, while short ones begin and end.
+//!
+//! Both ends of all connections share the processors with the gateways, so that they must cost little: a long
+//! connection is served at every fifth turn, and no call waits.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use nix::errno::Errno;
+use socket2::{Domain, Socket, Type};
 use undrop::output;
 
 use super::{Costs, Plan, costs, cpu_s, statuses};
@@ -19,6 +25,10 @@ pub(super) const SHORT: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Interval between turns of both ends.
 const TURN: Duration = Duration::from_millis(20);
+/// Number of turns in which each long connection has one of its own.
+const SHARES: usize = 5;
+/// Number of connections that may wait for the server to accept them.
+const BACKLOG: i32 = 4_096;
 /// First byte of a client that wants bytes until it ends, and of one that wants [`SHORT`] bytes.
 const WANTS: [u8; 2] = [b'L', b'S'];
 
@@ -70,8 +80,7 @@ pub(super) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
 fn measure(program: &Path, plan: &Plan) -> anyhow::Result<(Fates, Costs)> {
     let stage = plan.stage(program)?;
     let to = stage.server();
-    let listener = stage.sites().b.hosts[0].run(|| TcpListener::bind(to))?;
-    listener.set_nonblocking(true)?;
+    let listener = stage.sites().b.hosts[0].run(|| listen(to))?;
     let is_over = AtomicBool::new(false);
     let resident = || -> anyhow::Result<[u64; 2]> {
         let [near, far] = statuses(&stage)?;
@@ -101,6 +110,15 @@ fn measure(program: &Path, plan: &Plan) -> anyhow::Result<(Fates, Costs)> {
     Ok((fates, costs))
 }
 
+pub(super) fn listen(at: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
 /// A connection at the server.
 struct Served {
     stream: TcpStream,
@@ -114,6 +132,7 @@ struct Served {
 fn serve(listener: &TcpListener, each: u64, is_over: &AtomicBool) -> anyhow::Result<()> {
     let content = vec![0x5a; 1 << 16];
     let mut served: Vec<Served> = Vec::new();
+    let mut turns = 0;
     while !is_over.load(Ordering::Relaxed) {
         loop {
             match listener.accept() {
@@ -125,26 +144,37 @@ fn serve(listener: &TcpListener, each: u64, is_over: &AtomicBool) -> anyhow::Res
                 Err(error) => return Err(error).context("cannot accept connections"),
             }
         }
-        served.retain_mut(|one| one.turn(each, &content));
+        turns += 1;
+        served.retain_mut(|one| {
+            let is_off = one.wants == Some(u64::MAX) && !is_turn(one.stream.as_raw_fd() as usize, turns);
+            is_off || one.turn(each, &content)
+        });
         thread::sleep(TURN);
     }
     Ok(())
 }
 
+/// Returns whether a long connection has a turn of its own.
+fn is_turn(number: usize, turns: usize) -> bool {
+    (number + turns) % SHARES == 0
+}
+
 impl Served {
     /// Sends what is due; returns whether the connection goes on.
     fn turn(&mut self, each: u64, content: &[u8]) -> bool {
-        let mut wish = [0];
-        match self.stream.read(&mut wish) {
-            Ok(0) => return false,
-            Ok(_) => {
-                self.wants = Some(if wish[0] == WANTS[0] { u64::MAX } else { SHORT as u64 });
-                self.since = Instant::now();
+        let wants = match self.wants {
+            Some(wants) => wants,
+            None => {
+                let mut wish = [0];
+                match self.stream.read(&mut wish) {
+                    Ok(0) => return false,
+                    Ok(_) => self.since = Instant::now(),
+                    Err(error) => return error.kind() == ErrorKind::WouldBlock,
+                }
+                let wants = if wish[0] == WANTS[0] { u64::MAX } else { SHORT as u64 };
+                *self.wants.insert(wants)
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return false,
-        }
-        let Some(wants) = self.wants else { return true };
+        };
         let paced = (self.since.elapsed().as_secs_f64() * each as f64) as u64;
         let due = if wants == u64::MAX { paced } else { wants };
         while self.sent < due {
@@ -164,6 +194,8 @@ impl Served {
 struct Client {
     stream: TcpStream,
     begun: Instant,
+    /// Byte that the server must be told as soon as the connection is open.
+    wish: Option<u8>,
     bytes: u64,
 }
 
@@ -176,18 +208,34 @@ enum State {
 
 impl Client {
     fn begin(to: SocketAddr, wish: u8) -> std::io::Result<Self> {
-        let begun = Instant::now();
-        let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-        stream.write_all(&[wish])?;
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, begun, bytes: 0 })
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(&to.into()) {
+            Err(error) if error.raw_os_error() != Some(Errno::EINPROGRESS as i32) => return Err(error),
+            _ => {}
+        }
+        Ok(Self { stream: socket.into(), begun: Instant::now(), wish: Some(wish), bytes: 0 })
     }
 
     fn turn(&mut self, buffer: &mut [u8]) -> State {
+        if let Some(wish) = self.wish {
+            match self.stream.write(&[wish]) {
+                Ok(_) => self.wish = None,
+                Err(error) if error.kind() == ErrorKind::WouldBlock && self.begun.elapsed() < PATIENCE => {
+                    return State::Open;
+                }
+                Err(_) => return State::Lost,
+            }
+        }
         loop {
             match self.stream.read(buffer) {
                 Ok(0) => return State::Ended,
-                Ok(bytes) => self.bytes += bytes as u64,
+                Ok(bytes) => {
+                    self.bytes += bytes as u64;
+                    if bytes < buffer.len() && self.bytes != SHORT as u64 {
+                        return State::Open;
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return State::Open,
                 Err(_) => return State::Lost,
             }
@@ -201,12 +249,13 @@ struct Crowd<'a> {
     plan: &'a Plan,
     buffer: Vec<u8>,
     long: Vec<Option<Client>>,
+    turns: usize,
     fates: Fates,
 }
 
 impl<'a> Crowd<'a> {
     fn new(to: SocketAddr, plan: &'a Plan) -> Self {
-        Self { to, plan, buffer: vec![0; 1 << 16], long: Vec::new(), fates: Fates::default() }
+        Self { to, plan, buffer: vec![0; 1 << 16], long: Vec::new(), turns: 0, fates: Fates::default() }
     }
 
     /// Opens the long connections at the pace of short ones.
@@ -217,6 +266,10 @@ impl<'a> Crowd<'a> {
                 let client = Client::begin(self.to, WANTS[0]).context("cannot begin a connection")?;
                 self.long.push(Some(client));
             }
+            self.turn_long();
+            thread::sleep(TURN);
+        }
+        while self.long.iter().flatten().any(|client| client.wish.is_some()) {
             self.turn_long();
             thread::sleep(TURN);
         }
@@ -262,8 +315,10 @@ impl<'a> Crowd<'a> {
     }
 
     fn turn_long(&mut self) {
-        for place in &mut self.long {
+        self.turns += 1;
+        for (number, place) in self.long.iter_mut().enumerate() {
             if let Some(client) = place
+                && (client.wish.is_some() || is_turn(number, self.turns))
                 && !matches!(client.turn(&mut self.buffer), State::Open)
             {
                 *place = None;

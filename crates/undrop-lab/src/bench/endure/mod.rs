@@ -1,8 +1,11 @@
 //! Split connections that must lose nothing: many bytes both ways while the link fails and a gateway reloads,
-//! and many connections at once while others come and go.
+//! many connections at once while others come and go, clients that read nothing, and a flood of first
+//! packets.
 
 mod crowd;
 mod exchange;
+mod flood;
+mod slow;
 
 use std::path::Path;
 use std::thread;
@@ -23,8 +26,8 @@ const FILLED_MAX: f64 = 0.8;
 /// Longest age of the counters of split mode in a status, and some more.
 const STATUS_AGE: Duration = Duration::from_millis(500);
 
-/// Split connections under strain: bytes both ways over a link that fails, compared one by one, and many
-/// connections at once.
+/// Split connections under strain: bytes both ways over a link that fails, compared one by one, many
+/// connections at once, clients that read nothing, and a flood of first packets.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
     /// Rate of the link. The connections need four fifths of it at most.
@@ -54,6 +57,12 @@ pub(crate) struct Plan {
     /// Time in seconds for which they do.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
+    /// Number of connections whose clients read nothing, beside another one; 0 for none.
+    #[arg(long, default_value_t = 8)]
+    slow: usize,
+    /// First packets (SYN) a second of a flood; 0 for none.
+    #[arg(long, default_value_t = 50_000)]
+    flood: u64,
     /// Buffer of the gateways for split connections.
     #[arg(long, default_value = "256MiB")]
     buffer: String,
@@ -114,6 +123,12 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
     }
     if plan.connections > 0 {
         crowd::run(program, plan)?;
+    }
+    if plan.slow > 0 {
+        slow::run(program, plan)?;
+    }
+    if plan.flood > 0 {
+        flood::run(program, plan)?;
     }
     Ok(())
 }

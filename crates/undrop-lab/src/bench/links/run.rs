@@ -131,8 +131,7 @@ fn build(job: &Job<'_>) -> anyhow::Result<TwoSites> {
         ..LinkConfig::default()
     };
     let config = TwoSitesConfig { hosts: job.cell.workload.hosts(), ..TwoSitesConfig::default() };
-    let link = EmulatorConfig { is_urgent: true, ..EmulatorConfig::symmetric(link) };
-    TwoSites::build(&config, &link).context("building two sites")
+    TwoSites::build(&config, &EmulatorConfig::symmetric(link)).context("building two sites")
 }
 
 fn start(job: &Job<'_>, variant: &Variant, sites: &TwoSites) -> anyhow::Result<GatewayPair> {

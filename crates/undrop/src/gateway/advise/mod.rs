@@ -166,6 +166,14 @@ impl<'a> Advice<'a> {
         for trial in &self.trials {
             let _ = writeln!(text, "{}", self.line(trial));
         }
+        if self.peer.is_auto {
+            let _ = writeln!(
+                text,
+                "\n`auto` is in force and sends at {} at present (marked with *). It changes the rate with the losses, \
+                 and requests what a code leaves.",
+                self.peer.rate
+            );
+        }
         for (title, trial) in self.proposals() {
             let Some(trial) = trial else { continue };
             let _ = write!(text, "\n{title}: {}\n{}", trial.schedule, self.difference(&trial.schedule));
@@ -191,14 +199,22 @@ impl<'a> Advice<'a> {
             pace => format!("{:.1} ms", 1e3 * packets as f64 / pace as f64),
         };
         format!(
-            "{:<26}{:>10.6}{:>10.6}{:>16}{:>8.1} %{:>8} ns",
+            "{:<26}{:>10.6}{:>10.6}{:>16}{:>8.1} %{:>8} ns{}",
             trial.schedule.to_string(),
             trial.residual,
             trial.late,
             format!("{}, {}", ms(trial.delays[0]), ms(trial.delays[1])),
             100.0 * trial.overhead,
-            trial.ns
+            trial.ns,
+            if self.is_in_force(&trial.schedule) { " *" } else { "" }
         )
+    }
+
+    /// Whether `auto` uses this code at present.
+    fn is_in_force(&self, schedule: &Schedule) -> bool {
+        let is_it = |rate: String, window| window == WINDOW && rate == self.peer.rate;
+        let Schedule::Sliding { rate, window, .. } = schedule else { return false };
+        self.peer.is_auto && is_it(rate.to_string(), *window)
     }
 
     /// The change of the peer's file.

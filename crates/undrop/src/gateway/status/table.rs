@@ -478,6 +478,7 @@ mod tests {
             networks: vec!["10.81.2.0/24".parse().unwrap()],
             networks_named_there: Vec::new(),
             differences: Vec::new(),
+            difference_ids: Vec::new(),
             egress: EgressStatus {
                 flows_protected_percent: 12.5,
                 code: "sliding (512; 1/8)".to_owned(),
