@@ -120,6 +120,9 @@ const CALM_US: u64 = 1_000_000;
 const CALM_MAX_US: u64 = 64_000_000;
 /// Time after a rise in which overload is blamed on it.
 const BLAME_US: u64 = 3_000_000;
+/// Time within which a gateway that was behind must be behind again, so that it has too much to do. A machine
+/// that stood still for a moment is behind once, and with fewer flows it would be as much.
+const AGAIN_US: u64 = 1_000_000;
 /// Factor by which the share rises.
 const RISE: f64 = 1.25;
 
@@ -134,18 +137,24 @@ pub struct Controller {
     since_us: u64,
     calm_us: u64,
     risen_us: Option<u64>,
+    /// Time of the last measurement that found the gateway behind.
+    behind_us: Option<u64>,
 }
 
 impl Default for Controller {
     fn default() -> Self {
-        Self { share: 1.0, since_us: 0, calm_us: CALM_US, risen_us: None }
+        Self { share: 1.0, since_us: 0, calm_us: CALM_US, risen_us: None, behind_us: None }
     }
 }
 
 impl Controller {
     /// Takes a measurement, which comes a few times a second, and returns the share from here on.
     pub fn update(&mut self, now_us: u64, load: &Load) -> Share {
-        let factor = reduction(load);
+        let is_again = self.behind_us.is_some_and(|behind_us| now_us <= behind_us + AGAIN_US);
+        if load.is_behind {
+            self.behind_us = Some(now_us);
+        }
+        let factor = reduction(&Load { is_behind: load.is_behind && is_again, ..*load });
         let floor = (FLOOR_PER_S / load.offered_per_s.max(1.0)).clamp(SHARE_MIN, 1.0);
         self.share = self.share.max(floor);
         if factor < 1.0 && self.share > floor {
@@ -322,10 +331,24 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_falls_behind_sheds_half_each_time() {
+    fn a_gateway_that_falls_behind_again_and_again_sheds_half_each_time() {
         let mut controller = Controller::default();
         let load = Load { is_behind: true, own: 0.2, idle: 0.5, offered_per_s: 1e6 };
-        let shares: Vec<_> = (1..4).map(|n| controller.update(250_000 * n, &load).fraction()).collect();
-        assert_eq!(shares, [0.5, 0.25, 0.125]);
+        let shares: Vec<_> = (1..5).map(|n| controller.update(250_000 * n, &load).fraction()).collect();
+        assert_eq!(shares, [1.0, 0.5, 0.25, 0.125]);
+    }
+
+    #[test]
+    fn a_gateway_that_stood_still_for_a_moment_keeps_all_flows() {
+        let mut controller = Controller::default();
+        for quarter in 1..400 {
+            // Behind every five seconds, and busy or idle otherwise.
+            let is_behind = quarter % 20 == 0;
+            let load = Load { is_behind, own: 0.2, idle: 0.5, offered_per_s: 1e5 };
+            assert_eq!(controller.update(250_000 * quarter, &load), Share::ALL, "{quarter}");
+        }
+        // A shortage of time is none the less one.
+        let busy = Load { is_behind: true, own: 0.4, idle: 0.0, offered_per_s: 1e5 };
+        assert!(controller.update(200_000_000, &busy) < Share::ALL);
     }
 }
