@@ -53,7 +53,8 @@ pub struct EmulatorConfig {
     /// handles every packet as precisely as the kernel wakes the thread.
     pub granularity_us: u64,
     /// Whether the threads of the link run before all usual ones, as a wire waits for no program, if the
-    /// kernel allows it (CAP_SYS_NICE).
+    /// kernel allows it (CAP_SYS_NICE). This is for measurements: several such links at once starve the
+    /// rest.
     pub is_urgent: bool,
     /// Path of the drop log, if any.
     pub drop_log: Option<PathBuf>,
@@ -64,11 +65,9 @@ impl EmulatorConfig {
     /// seed of its own.
     ///
     /// Packets are handed over every 100 µs, or every 20th part of a shorter delay. TCP does not take such
-    /// batches for bursts of the link, and they are rare enough to be cheap. A link with a rate is urgent;
-    /// one without could keep all processors busy.
+    /// batches for bursts of the link, and they are rare enough to be cheap.
     pub fn symmetric(link: LinkConfig) -> Self {
         let granularity_us = (link.delay_us / 20).min(100);
-        let is_urgent = link.rate_bps.is_some();
         let b_to_a = LinkConfig { seed: link.seed.wrapping_add(0x9e37_79b9), ..link.clone() };
         let interface = "wan0".to_owned();
         Self {
@@ -78,9 +77,16 @@ impl EmulatorConfig {
             b_to_a,
             offload: true,
             granularity_us,
-            is_urgent,
+            is_urgent: false,
             drop_log: None,
         }
+    }
+
+    /// Returns the same link, which is urgent if it has a rate. One without could keep all processors busy.
+    #[must_use]
+    pub fn for_measurement(self) -> Self {
+        let is_urgent = self.a_to_b.rate_bps.is_some() && self.b_to_a.rate_bps.is_some();
+        Self { is_urgent, ..self }
     }
 }
 

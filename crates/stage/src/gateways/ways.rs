@@ -108,7 +108,7 @@ impl WayPlan {
             ..LinkConfig::default()
         };
         let config = TwoSitesConfig { tcp_buffer_max: self.buffer_max, ..TwoSitesConfig::default() };
-        let sites = TwoSites::build(&config, &EmulatorConfig::symmetric(link))?;
+        let sites = TwoSites::build(&config, &EmulatorConfig::symmetric(link).for_measurement())?;
         let setting = self.setting();
         if self.way == Way::Tunnel {
             part(&sites)?;

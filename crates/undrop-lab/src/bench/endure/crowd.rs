@@ -156,7 +156,7 @@ fn serve(listener: &TcpListener, each: u64, is_over: &AtomicBool) -> anyhow::Res
 
 /// Returns whether a long connection has a turn of its own.
 fn is_turn(number: usize, turns: usize) -> bool {
-    (number + turns) % SHARES == 0
+    (number + turns).is_multiple_of(SHARES)
 }
 
 impl Served {

@@ -157,7 +157,7 @@ fn measure(program: Option<&Path>, plan: &Plan, cell: &Cell<'_>, seed: u64) -> a
     };
     // Acknowledgements pass a link that loses nothing.
     let back = LinkConfig { loss: LossModel::None, queue_bytes: None, ..link.clone() };
-    let emulator = EmulatorConfig { b_to_a: back, ..EmulatorConfig::symmetric(link) };
+    let emulator = EmulatorConfig { b_to_a: back, ..EmulatorConfig::symmetric(link).for_measurement() };
     let sites = TwoSites::build(&TwoSitesConfig { hosts: 2, ..TwoSitesConfig::default() }, &emulator)?;
     let pair = program.map(|program| gateways(program, &sites, &plan.setting)).transpose()?;
     if plan.learn > 0 {

@@ -131,7 +131,8 @@ fn build(job: &Job<'_>) -> anyhow::Result<TwoSites> {
         ..LinkConfig::default()
     };
     let config = TwoSitesConfig { hosts: job.cell.workload.hosts(), ..TwoSitesConfig::default() };
-    TwoSites::build(&config, &EmulatorConfig::symmetric(link)).context("building two sites")
+    let link = EmulatorConfig::symmetric(link).for_measurement();
+    TwoSites::build(&config, &link).context("building two sites")
 }
 
 fn start(job: &Job<'_>, variant: &Variant, sites: &TwoSites) -> anyhow::Result<GatewayPair> {

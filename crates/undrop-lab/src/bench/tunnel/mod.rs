@@ -101,7 +101,7 @@ impl Plan {
             ..LinkConfig::default()
         };
         let config = TwoSitesConfig { lan_mtu: self.lan_mtu, ..TwoSitesConfig::default() };
-        Ok(TwoSites::build(&config, &EmulatorConfig::symmetric(link))?)
+        Ok(TwoSites::build(&config, &EmulatorConfig::symmetric(link).for_measurement())?)
     }
 
     fn measured<T>(&self, measure: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
