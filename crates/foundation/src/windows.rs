@@ -90,9 +90,14 @@ pub struct Windows<T> {
 }
 
 impl<T: Tally> Windows<T> {
+    /// Time at which a sample is due.
+    pub fn due_us(&self) -> u64 {
+        if self.rings[0].0.is_empty() { 0 } else { self.at_us + SAMPLE_US }
+    }
+
     /// Whether a sample is due.
     pub fn is_due(&self, now_us: u64) -> bool {
-        self.rings[0].0.is_empty() || now_us >= self.at_us + SAMPLE_US
+        now_us >= self.due_us()
     }
 
     /// Takes a sample. A count that is less than before has begun again at 0.

@@ -4,9 +4,6 @@ use foundation::windows::{SPANS_S, Tally, Window, Windows};
 
 use crate::shared::{Core, Shared};
 
-/// Interval between samples, in microseconds.
-const SAMPLE_US: u64 = 1_000_000;
-
 /// Counts of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tallied {
@@ -44,7 +41,6 @@ pub(crate) type Published = [Window<Tallied>; SPANS_S.len()];
 #[derive(Debug, Default)]
 pub(crate) struct Course {
     windows: Windows<Tallied>,
-    due_us: u64,
     /// Messages dropped by all subscriptions, past and present.
     dropped: u64,
     /// The same of each present one, by its place.
@@ -53,15 +49,14 @@ pub(crate) struct Course {
 
 impl Course {
     pub(crate) fn poll_timeout(&self) -> u64 {
-        self.due_us
+        self.windows.due_us()
     }
 
     /// Takes a sample, if one is due.
     pub(crate) fn handle_timeout(&mut self, now_us: u64, core: &Core, shared: &Shared) {
-        if now_us < self.due_us {
+        if !self.windows.is_due(now_us) {
             return;
         }
-        self.due_us = now_us + SAMPLE_US;
         let consumers = core.out.consumers.iter();
         self.count_dropped(
             consumers.map(|consumer| consumer.as_ref().map_or(0, |consumer| consumer.queue.counts().dropped)),

@@ -5,8 +5,8 @@
 //! elsewhere in this epoch. So if all members deny it, none has delivered it nor will, and the sequencer
 //! declares it lost.
 //!
-//! A member that has delivered a message and no longer keeps it says so, and from which number on it keeps
-//! messages again. If no other member keeps it, the member that asks leaves it out: the others have
+//! A member that has delivered a message and dropped it says so, and from which number on it keeps messages.
+//! If no other member keeps it, the member that asks leaves it out: the others have
 //! delivered it, so that it must not be declared lost.
 
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub(super) struct Want {
     helper: Option<NodeId>,
     /// Members that deny the message, and how many numbers from it on.
     denials: BTreeMap<NodeId, u32>,
-    /// Members that no longer keep the message, and the number from which on they keep messages again.
+    /// Members that have dropped the message, and the number from which on they keep messages.
     gone: BTreeMap<NodeId, u64>,
 }
 
@@ -221,7 +221,7 @@ impl Total {
 
     /// Returns whom to ask: the sequencer first, and then the members that hold the message by their
     /// acknowledgements in turn, because the sequencer may lack it itself. Once all of these have answered
-    /// that they no longer keep it, the others.
+    /// that they have dropped it, the others.
     fn holder(&self, asked: usize) -> Option<NodeId> {
         let sequencer = self.log.epoch()?.sequencer;
         let is_open = |member: &NodeId| self.want.as_ref().is_none_or(|want| !want.has_answered(*member));
@@ -370,14 +370,14 @@ impl Total {
         }
     }
 
-    /// Whether this member misses the message itself, and the sequencer no longer keeps it.
+    /// Whether this member misses the message itself, and the sequencer has dropped it.
     fn is_told_gone(&self, number: u64) -> bool {
         let Some(epoch) = self.log.epoch() else { return false };
         let is_told = |want: &Want| want.number == number && want.gone.contains_key(&epoch.sequencer);
         self.want.as_ref().is_some_and(is_told)
     }
 
-    /// Takes the news that a member has delivered a message and no longer keeps it.
+    /// Takes the news that a member has delivered a message and dropped it.
     pub(super) fn on_gone(&mut self, from: NodeId, number: u64, until: u64) {
         if number.max(until) > NUMBER_MAX || until <= number {
             return self.counts.malformed += 1;

@@ -128,7 +128,7 @@ pub(super) enum Body<'a> {
     },
     /// A member leaves.
     Bye(Report),
-    /// The news that a member no longer keeps the message of a number, nor those that follow before `until`.
+    /// The news that a member has dropped the message of a number, and those that follow before `until`.
     Gone {
         epoch: Epoch,
         number: u64,

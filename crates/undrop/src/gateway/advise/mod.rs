@@ -212,9 +212,8 @@ impl<'a> Advice<'a> {
 
     /// Whether `auto` uses this code at present.
     fn is_in_force(&self, schedule: &Schedule) -> bool {
-        let is_it = |rate: String, window| window == WINDOW && rate == self.peer.rate;
         let Schedule::Sliding { rate, window, .. } = schedule else { return false };
-        self.peer.is_auto && is_it(rate.to_string(), *window)
+        self.peer.is_auto && *window == WINDOW && rate.to_string() == self.peer.rate
     }
 
     /// The change of the peer's file.
