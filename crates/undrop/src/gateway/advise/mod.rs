@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn the_proposals_reach_the_target_where_a_code_does() {
         let window = |rate: &str| Schedule::Sliding { rate: rate.parse().unwrap(), window: 512, density: 15 };
-        let peer = peer(vec![100, 1, 50, 300]);
+        let peer = PeerLosses { rate: "1/8".to_owned(), ..peer(vec![100, 1, 50, 300]) };
         let advice = Advice {
             peer: &peer,
             target: 1e-5,
@@ -380,6 +380,14 @@ mod tests {
         assert_eq!(document["peers"][0]["proposals"]["fewest_bytes"]["settings"][1], "rate = \"1/8\"");
         let [mut advice] = advices;
         let text = advice.text();
+        // The row of the rate in force is marked, and no other.
+        let marked: Vec<&str> = text.lines().filter(|line| line.ends_with(" ns *")).collect();
+        let in_force = format!("sliding (512; {})", peer.rate);
+        assert!(marked.len() == 1 && marked[0].starts_with(&in_force), "{marked:?}");
+        assert!(
+            text.contains(&format!("`auto` is in force and sends at {} at present", peer.rate)),
+            "{text}"
+        );
         for expected in [
             "fewest bytes: sliding (512; 1/8)\n [code]\n-scheme = \"auto\"\n+scheme = \"sliding\"\n+rate = \"1/8\"\n+window = 512\n",
             "1 bursts of more than 279 packets, with 99.7 % of the lost packets",
