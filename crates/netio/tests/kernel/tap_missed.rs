@@ -87,6 +87,7 @@ fn an_oversize_super_packet_is_missed_only_in_the_networks() {
     let transfer = TcpTransfer {
         congestion: Some("cubic".to_owned()),
         duration: Duration::from_millis(60),
+        least_bytes: 1 << 20,
         direction: Direction::Forward,
         ..TcpTransfer::default()
     };

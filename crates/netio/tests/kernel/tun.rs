@@ -107,6 +107,7 @@ fn traffic([a, b]: &[Namespace; 2]) {
         let plan = TcpTransfer {
             congestion: Some("cubic".to_owned()),
             duration: Duration::from_millis(200),
+            least_bytes: 100_001,
             direction: Direction::Both,
             verify: true,
             ..TcpTransfer::default()

@@ -75,6 +75,7 @@ fn traffic(pair: &Pair) {
         let transfer = TcpTransfer {
             congestion: Some("cubic".to_owned()),
             duration: Duration::from_millis(30),
+            least_bytes: 1,
             direction: Direction::Both,
             verify: true,
             ..TcpTransfer::default()

@@ -15,6 +15,9 @@ use crate::clock::now_us;
 use crate::error::LabError;
 use crate::process::give_way;
 
+/// Longest time that a transfer takes beyond its duration, if it waits for [`TcpTransfer::least_bytes`].
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Maximum number of flows in one direction; each uses two threads.
 const FLOWS_MAX: usize = 256;
 
@@ -26,6 +29,9 @@ pub struct TcpTransfer {
     pub congestion: Option<String>,
     /// Time of sending, from the moment when all connections are up.
     pub duration: Duration,
+    /// Payload in bytes that must arrive in each direction before the transfer ends. On a slow or busy machine
+    /// it takes longer than the duration, by a minute at most.
+    pub least_bytes: u64,
     /// Number of connections in each direction, 1 to 256.
     pub flows: usize,
     /// Sending hosts.
@@ -43,6 +49,7 @@ impl Default for TcpTransfer {
         Self {
             congestion: None,
             duration: Duration::from_secs(10),
+            least_bytes: 0,
             flows: 1,
             direction: Direction::Forward,
             verify: true,
@@ -203,7 +210,7 @@ fn carry(flows: &[Flow], plan: &TcpTransfer, watcher: Watcher<'_>) -> Result<Tcp
             senders.push(scope.spawn(move || flow.send(pattern, stop)));
             receivers.push(scope.spawn(move || flow.receive(pattern, plan.verify, stop)));
         }
-        let mut report = sample(flows, plan.duration, watcher, stop);
+        let mut report = sample(flows, plan, watcher, stop);
         drop(stopper);
         for sender in senders {
             finish(sender)?;
@@ -216,9 +223,10 @@ fn carry(flows: &[Flow], plan: &TcpTransfer, watcher: Watcher<'_>) -> Result<Tcp
     })
 }
 
-/// Samples both directions until the time is over.
-fn sample(flows: &[Flow], duration: Duration, watcher: Watcher<'_>, stop: &Stop) -> TcpReport {
+/// Samples both directions until the time is over and enough has arrived.
+fn sample(flows: &[Flow], plan: &TcpTransfer, watcher: Watcher<'_>, stop: &Stop) -> TcpReport {
     let start_us = now_us();
+    let end_us = start_us + micros(plan.duration);
     let total = |is_forward: bool| -> u64 {
         let of_direction = flows.iter().filter(|flow| flow.is_forward == is_forward);
         of_direction.map(|flow| flow.received_bytes.load(Ordering::Relaxed)).sum()
@@ -233,16 +241,29 @@ fn sample(flows: &[Flow], duration: Duration, watcher: Watcher<'_>, stop: &Stop)
                 throughput.samples.push(Sample { elapsed_us: progress.elapsed_us, received_bytes });
             }
         }
-        if first_half.is_none() && progress.elapsed_us >= micros(duration) / 2 {
+        if first_half.is_none() && progress.elapsed_us >= micros(plan.duration) / 2 {
             first_half = Some(each());
         }
         watcher(progress)
     };
     let both = || total(true) + total(false);
-    watch(start_us, start_us + micros(duration), &mut sampled, both, || stop.is_set());
+    if !watch(start_us, end_us, &mut sampled, both, || stop.is_set()) {
+        let is_enough = || stop.is_set() || has_least(flows, plan.least_bytes);
+        watch(start_us, end_us + micros(PATIENCE), &mut sampled, both, is_enough);
+    }
     let before = first_half.unwrap_or_else(|| vec![0; flows.len()]);
     report.flow_bytes = each().iter().zip(before).map(|(bytes, before)| bytes - before).collect();
     report
+}
+
+/// Returns whether every direction has carried `least_bytes`.
+fn has_least(flows: &[Flow], least_bytes: u64) -> bool {
+    [true, false].into_iter().all(|is_forward| {
+        let mut of_direction = flows.iter().filter(|flow| flow.is_forward == is_forward).peekable();
+        of_direction.peek().is_none()
+            || of_direction.map(|flow| flow.received_bytes.load(Ordering::Relaxed)).sum::<u64>()
+                >= least_bytes
+    })
 }
 
 /// Returns the result of a worker, or resumes its panic.

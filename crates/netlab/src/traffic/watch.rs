@@ -80,24 +80,26 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Reports progress every tick, until `end_us`, or the watcher breaks, or `done` returns true.
+/// Reports progress every tick, until `end_us`, or the watcher breaks, or `done` returns true. Returns
+/// whether the watcher broke.
 pub(super) fn watch(
     start_us: u64,
     end_us: u64,
     watcher: Watcher<'_>,
     received: impl Fn() -> u64,
     done: impl Fn() -> bool,
-) {
-    let mut next_us = start_us;
+) -> bool {
+    let mut next_us = now_us();
     while now_us() < end_us && !done() {
         next_us += micros(TICK);
         let now = now_us();
         thread::sleep(Duration::from_micros(next_us.min(end_us).saturating_sub(now)));
         let progress = Progress { elapsed_us: now_us() - start_us, received_bytes: received() };
         if watcher(progress).is_break() {
-            return;
+            return true;
         }
     }
+    false
 }
 
 #[cfg(test)]
@@ -113,7 +115,7 @@ mod tests {
             assert_eq!(progress.received_bytes, 5);
             if reports == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        watch(start_us, u64::MAX, &mut watcher, || 5, || false);
+        assert!(watch(start_us, u64::MAX, &mut watcher, || 5, || false));
         assert_eq!(reports, 2);
     }
 

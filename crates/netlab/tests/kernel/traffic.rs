@@ -42,7 +42,8 @@ impl Cable {
 #[test]
 fn bulk_tcp_arrives_bit_for_bit_over_both_ip_versions() {
     let Some(cable) = Cable::build("bulk_tcp_arrives_bit_for_bit_over_both_ip_versions") else { return };
-    let plan = TcpTransfer { duration: Duration::from_millis(500), ..TcpTransfer::default() };
+    let plan =
+        TcpTransfer { duration: Duration::from_millis(500), least_bytes: 100_001, ..TcpTransfer::default() };
     for address in ["10.0.0.2", "fd00::2"] {
         let mut reports = 0;
         let mut watcher = |_| {
@@ -65,6 +66,7 @@ fn bulk_tcp_runs_both_ways_in_several_flows() {
     let plan = TcpTransfer {
         congestion: Some("reno".to_owned()),
         duration: Duration::from_millis(500),
+        least_bytes: 1 << 20,
         flows: 3,
         direction: Direction::Both,
         ..TcpTransfer::default()

@@ -99,7 +99,7 @@ fn packets_of_both_families_and_of_tcp_cross_a_lossy_path_in_a_tunnel() {
     let status = peer(&pair, 1);
     assert!(status.ingress.source_packets >= 2_900 && status.ingress.loss.lost > 20, "{status:?}");
     let (congestion, duration) = (Some("cubic".to_owned()), Duration::from_secs(2));
-    let transfer = TcpTransfer { congestion, duration, ..TcpTransfer::default() };
+    let transfer = TcpTransfer { congestion, duration, least_bytes: 100_001, ..TcpTransfer::default() };
     let report = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
     // After TCP at full speed, a slow machine protects only a part of the flows for a while.
@@ -139,7 +139,8 @@ fn packets_come_in_order_where_the_file_asks_for_it() {
     assert_eq!((report.missing(), report.duplicates, report.altered), (0, 0, 0), "{}", pair.logs());
     assert!(is_in_order(&report) && order.held > 20, "{order:?}");
     // TCP takes what was held, and segments that were recovered in front of it.
-    let transfer = TcpTransfer { duration: Duration::from_secs(2), ..TcpTransfer::default() };
+    let transfer =
+        TcpTransfer { duration: Duration::from_secs(2), least_bytes: 100_001, ..TcpTransfer::default() };
     let report = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
     pair.stop().unwrap();
@@ -173,7 +174,7 @@ fn marks_of_the_path_reach_the_hosts_and_those_that_must_not_be_are_dropped() {
     }
     assert!(sites.b.gateway.run(|| Command::new("nft").arg(MARKS).status()).unwrap().success());
     let (congestion, duration) = (Some("cubic".to_owned()), Duration::from_secs(2));
-    let transfer = TcpTransfer { congestion, duration, ..TcpTransfer::default() };
+    let transfer = TcpTransfer { congestion, duration, least_bytes: 100_001, ..TcpTransfer::default() };
     let report = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
     // The host first, which may get more meanwhile.
@@ -304,7 +305,12 @@ fn tcp_of_hosts_with_longer_packets_crosses_although_nobody_tells_them_of_the_mt
         (0..2).all(|side| pair.status(side).unwrap().gateway.mtu == "managed")
     });
     let duration = Duration::from_secs(2);
-    let transfer = TcpTransfer { congestion: Some("cubic".to_owned()), duration, ..TcpTransfer::default() };
+    let transfer = TcpTransfer {
+        congestion: Some("cubic".to_owned()),
+        duration,
+        least_bytes: 100_001,
+        ..TcpTransfer::default()
+    };
     for address in [sites.b.host_v4(0), sites.b.host_v6(0)] {
         let report = tcp_transfer(Between { address, ..between(&sites) }, &transfer, &mut unwatched).unwrap();
         assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");

@@ -114,7 +114,11 @@ fn a_nat_between_the_gateways_is_found_out_and_no_packet_is_delivered_twice() {
         let (code, document) = health_of(&pair, side);
         assert!(code == Some(1) && reason(&document, id).ends_with(REWRITTEN), "{document}");
     }
-    let transfer = TcpTransfer { duration: Duration::from_secs(3), ..TcpTransfer::default() };
+    let transfer = TcpTransfer {
+        duration: Duration::from_secs(3),
+        least_bytes: (1 << 20) + 1,
+        ..TcpTransfer::default()
+    };
     let transferred = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert_eq!(transferred.mismatch, None);
     assert!(transferred.forward.received_bytes() > 1 << 20, "the connection lives");
@@ -499,7 +503,11 @@ fn a_syn_whose_mss_is_clamped_on_the_way_is_not_recovered() {
         });
         sites.link.set_middle_box(direction, Some(clamp));
     }
-    let transfer = TcpTransfer { duration: Duration::from_secs(2), ..TcpTransfer::default() };
+    let transfer = TcpTransfer {
+        duration: Duration::from_secs(2),
+        least_bytes: (1 << 20) + 1,
+        ..TcpTransfer::default()
+    };
     let transferred = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert!(transferred.mismatch.is_none() && transferred.forward.received_bytes() > 1 << 20);
     wait_for_peer(&pair, 1, "it is told", |peer| has_finding(peer, "TCP SYNs are rewritten on the way"));

@@ -42,7 +42,7 @@ fn start(sites: &TwoSites) -> GatewayPair {
 fn survive(sites: &TwoSites, pair: &GatewayPair, happen: impl FnOnce()) {
     let before = peer(pair, 0);
     let (congestion, duration) = (Some("cubic".to_owned()), Duration::from_secs(5));
-    let transfer = TcpTransfer { congestion, duration, ..TcpTransfer::default() };
+    let transfer = TcpTransfer { congestion, duration, least_bytes: 1_000_001, ..TcpTransfer::default() };
     let report = thread::scope(|scope| {
         let transfer = scope.spawn(|| tcp_transfer(between(sites), &transfer, &mut unwatched).unwrap());
         wait_for_peer(pair, 0, "packets travel", |peer| {

@@ -236,7 +236,8 @@ fn three_sites_in_mixed_modes_recover_what_is_lost_between_any_two() {
         let has_tunnel = lab.peer(from, to).egress.tunnel.is_some();
         assert_eq!(has_tunnel, from == 3 || to == 3, "from {from} to {to}");
     }
-    let transfer = TcpTransfer { duration: Duration::from_secs(2), ..TcpTransfer::default() };
+    let transfer =
+        TcpTransfer { duration: Duration::from_secs(2), least_bytes: 100_001, ..TcpTransfer::default() };
     let reports = thread::scope(|scope| {
         let (lab, transfer) = (&lab, &transfer);
         let flows = [(1, 2), (2, 3), (3, 1)].map(|(from, to)| {

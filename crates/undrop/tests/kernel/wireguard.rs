@@ -185,7 +185,8 @@ fn losses_are_recovered(test: &str, heading: &str, letter: char) {
     assert_eq!(status.gateway.injection, "wan", "{:?}", status.gateway.injection_reason);
     assert_eq!(status.counters["not_at_wan"], 0);
 
-    let transfer = TcpTransfer { duration: Duration::from_secs(2), ..TcpTransfer::default() };
+    let transfer =
+        TcpTransfer { duration: Duration::from_secs(2), least_bytes: 100_001, ..TcpTransfer::default() };
     let report = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
     assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
     let egress = peer(&pair, 0).egress;
