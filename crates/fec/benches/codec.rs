@@ -23,6 +23,7 @@ fn kernels(criterion: &mut Criterion) {
             b.iter(|| kernel.mul_add(black_box(&mut sum), 7, black_box(sources[0])));
         });
         group.bench_function("mul", |b| b.iter(|| kernel.mul(black_box(&mut sum), 7)));
+        group.bench_function("count", |b| b.iter(|| kernel.count(black_box(sources[0]))));
         group.throughput(Throughput::Bytes(8 * PACKET as u64));
         group.bench_function("xor_many of 8", |b| {
             b.iter(|| kernel.xor_many(black_box(&mut sum), black_box(&sources)));

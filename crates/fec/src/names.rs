@@ -195,7 +195,7 @@ impl Names {
     pub fn set_rate(&mut self, rate: RepairRate, distances: [usize; 2]) {
         check(distances);
         assert!(distances[1] + 2 <= self.ends.len(), "expected copies within the reach, saw {distances:?}");
-        let newest = self.ends[(self.repairs + self.ends.len() - 1) % self.ends.len()];
+        let newest = self.newest();
         let is_apart = self.may_be_apart && are_apart(rate);
         if is_apart && !self.is_apart {
             // Second copies still owed travel apart too.
@@ -237,9 +237,10 @@ impl Names {
             let start = self.first.max(first);
             start..behind.min(start + newest as u64)
         } else {
-            end(0).max(first).max(behind.saturating_sub(newest as u64))..behind
+            // A repair of a stripe may end before the one of another stripe that left just before it.
+            end(0).max(first).max(behind.saturating_sub(newest as u64)).min(behind)..behind
         };
-        self.first = newest.end;
+        self.first = self.first.max(newest.end);
         if self.is_apart && count(&newest) == 0 {
             return self.repeat(first, last);
         }
@@ -263,8 +264,7 @@ impl Names {
         if third.end == third_end {
             third.start = third.start.saturating_sub(room).max(first);
         }
-        self.ends[self.repairs % len] = behind;
-        self.repairs = (self.repairs + 1) % len;
+        self.note(behind);
         // An empty run must lie in the window too.
         [third, second, newest].map(|run| if count(&run) == 0 { last..last } else { run })
     }
@@ -273,9 +273,20 @@ impl Names {
     fn repeat(&mut self, first: u64, last: u64) -> [Range<u64>; COPIES] {
         let end = if self.repeated > first { self.repeated.min(last + 1) } else { last + 1 };
         self.repeated = end.saturating_sub(self.sizes.names as u64).max(first);
-        self.ends[self.repairs % self.ends.len()] = last + 1;
-        self.repairs = (self.repairs + 1) % self.ends.len();
+        self.note(last + 1);
         [self.repeated..end, last..last, last..last]
+    }
+
+    /// Notes that a repair has named packets up to `behind`. Those of a later one may lie before it.
+    fn note(&mut self, behind: u64) {
+        let len = self.ends.len();
+        self.ends[self.repairs % len] = behind.max(self.newest());
+        self.repairs = (self.repairs + 1) % len;
+    }
+
+    /// Position just behind the newest packet of any repair.
+    fn newest(&self) -> u64 {
+        self.ends[(self.repairs + self.ends.len() - 1) % self.ends.len()]
     }
 
     /// Names all packets of a repair of the packets `first` to `last`, which must be few enough. Copies of
@@ -290,8 +301,7 @@ impl Names {
             "expected at most {NAMES_MAX} names, saw {first} to {last}"
         );
         (self.second, self.third) = (behind, behind);
-        self.ends[self.repairs % self.ends.len()] = behind;
-        self.repairs = (self.repairs + 1) % self.ends.len();
+        self.note(behind);
         [last..last, last..last, first..behind]
     }
 
@@ -458,6 +468,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_repair_that_ends_before_the_last_one_names_no_later_packet() {
+        // Repairs of two stripes in turn, of which one ends a packet earlier.
+        let mut names = as_gateways(rate("3/8"), 512);
+        let mut named = BTreeMap::<u64, usize>::new();
+        for n in 0..200 {
+            let last = [4, 3][n as usize % 2] + n / 2 * 3;
+            let runs = names.next(0, last);
+            assert!(runs.iter().all(|run| run.end <= last + 1), "{runs:?} of packets up to {last}");
+            let all: Vec<u64> = runs.into_iter().flatten().collect();
+            assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");
+            all.into_iter().for_each(|seq| *named.entry(seq).or_default() += 1);
+        }
+        assert!((0..200).all(|seq| named[&seq] >= 3), "{named:?}");
     }
 
     #[test]

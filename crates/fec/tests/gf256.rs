@@ -54,6 +54,17 @@ fn every_constant_multiplies_every_byte_alike_in_all_kernels() {
 }
 
 #[test]
+fn all_kernels_count_alike() {
+    let bytes: Vec<u8> = (0..3_000_u32).map(|n| if n * n % 7 < 3 { 0 } else { n as u8 | 0x80 }).collect();
+    let lengths = (0..200).chain([1_791, 1_792, 1_793, 3_000]);
+    for (kernel, length) in Kernel::available().flat_map(|kernel| lengths.clone().map(move |n| (kernel, n))) {
+        let expected = bytes[..length].iter().filter(|&&byte| byte != 0).count();
+        assert_eq!(kernel.count(&bytes[..length]), expected, "{} {length}", kernel.name());
+    }
+    assert_eq!(gf256::count(&vec![0xff; 100_000]), 100_000);
+}
+
+#[test]
 fn the_last_kernel_is_the_scalar_one() {
     let names: Vec<_> = Kernel::available().map(Kernel::name).collect();
     println!("kernels here: {names:?}");

@@ -31,7 +31,7 @@ struct Taken {
 
 /// Number of names remembered for each packet kept. A repair may come after its packets have left the
 /// history. Were their names forgotten too, the packets would appear lost.
-pub(crate) const NAMES_FACTOR: usize = 4;
+pub(crate) const NAMES_FACTOR: usize = 8;
 
 /// Maximum number of missing or recovered places of one name.
 const EQUAL_MAX: usize = 32;

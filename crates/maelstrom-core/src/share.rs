@@ -120,16 +120,21 @@ const CALM_US: u64 = 1_000_000;
 const CALM_MAX_US: u64 = 64_000_000;
 /// Time after a rise in which overload is blamed on it.
 const BLAME_US: u64 = 3_000_000;
-/// Time within which a gateway that was behind must be behind again, so that it has too much to do. A machine
-/// that stood still for a moment is behind once, and with fewer flows it would be as much.
-const AGAIN_US: u64 = 1_000_000;
+/// Time for which a shortage must last before the first flows lose their protection. A machine that stood
+/// still for a moment is behind once, and with fewer flows it would be as much; a slow start that fills the
+/// link takes a second. Until then, captures that are missed cost single packets their protection; a flow
+/// that is given up has none for seconds.
+const LASTING_US: u64 = 2_000_000;
+/// Longest time for which a measurement counts.
+const MEASURED_MAX_US: u64 = 500_000;
 /// Factor by which the share rises.
 const RISE: f64 = 1.25;
 
 /// Decides which share of flows a gateway protects.
 ///
-/// The share falls at once to what the gateway has time for, and rises slowly. A rise that had to be taken
-/// back makes the next attempt come later, so that flows do not gain and lose protection all the time.
+/// Once a shortage has lasted, the share falls to what the gateway has time for, and it rises slowly. A rise
+/// that had to be taken back makes the next attempt come later, so that flows do not gain and lose protection
+/// all the time.
 #[derive(Clone, Copy, Debug)]
 pub struct Controller {
     share: f64,
@@ -137,27 +142,26 @@ pub struct Controller {
     since_us: u64,
     calm_us: u64,
     risen_us: Option<u64>,
-    /// Time of the last measurement that found the gateway behind.
-    behind_us: Option<u64>,
+    /// Time of the last measurement.
+    measured_us: Option<u64>,
+    /// Time of shortage, less the time without since then.
+    short_us: u64,
 }
 
 impl Default for Controller {
     fn default() -> Self {
-        Self { share: 1.0, since_us: 0, calm_us: CALM_US, risen_us: None, behind_us: None }
+        Self { share: 1.0, since_us: 0, calm_us: CALM_US, risen_us: None, measured_us: None, short_us: 0 }
     }
 }
 
 impl Controller {
     /// Takes a measurement, which comes a few times a second, and returns the share from here on.
     pub fn update(&mut self, now_us: u64, load: &Load) -> Share {
-        let is_again = self.behind_us.is_some_and(|behind_us| now_us <= behind_us + AGAIN_US);
-        if load.is_behind {
-            self.behind_us = Some(now_us);
-        }
-        let factor = reduction(&Load { is_behind: load.is_behind && is_again, ..*load });
+        let factor = reduction(load);
+        let lasts = self.lasts(now_us, factor < 1.0);
         let floor = (FLOOR_PER_S / load.offered_per_s.max(1.0)).clamp(SHARE_MIN, 1.0);
         self.share = self.share.max(floor);
-        if factor < 1.0 && self.share > floor {
+        if factor < 1.0 && self.share > floor && (lasts || self.share < 1.0) {
             if self.risen_us.is_some_and(|risen_us| now_us < risen_us + BLAME_US) {
                 self.calm_us = (2 * self.calm_us).min(CALM_MAX_US);
             }
@@ -170,6 +174,15 @@ impl Controller {
             self.calm_us = CALM_US;
         }
         self.share()
+    }
+
+    /// Whether a shortage has lasted, of which there is one now or not.
+    fn lasts(&mut self, now_us: u64, is_short: bool) -> bool {
+        let since_us = self.measured_us.replace(now_us).map_or(0, |at_us| now_us.saturating_sub(at_us));
+        let us = since_us.min(MEASURED_MAX_US);
+        self.short_us =
+            if is_short { (self.short_us + us).min(LASTING_US) } else { self.short_us.saturating_sub(us) };
+        self.short_us == LASTING_US
     }
 
     /// The present share.
@@ -293,10 +306,11 @@ mod tests {
     }
 
     #[test]
-    fn the_share_falls_at_once_to_what_there_is_time_for_and_stays() {
+    fn the_share_falls_to_what_there_is_time_for_when_a_shortage_lasts_and_stays() {
         let mut controller = Controller::default();
         let shares = run(&mut controller, 10, 60, 0.4, 0.0, 350_000.0);
-        assert!(shares[8] * 0.4 <= 1.2 * OWN_MAX, "after two seconds the share is {}", shares[8]);
+        assert!(shares[..8].iter().all(|&share| share == 1.0), "{shares:?}");
+        assert!(shares[16] * 0.4 <= 1.2 * OWN_MAX, "after four seconds the share is {}", shares[16]);
         assert!(shares[40..].iter().all(|share| share * 0.4 > OWN_MAX / 2.0), "{shares:?}");
         let changes = shares[80..].windows(2).filter(|pair| pair[0] != pair[1]).count();
         assert!(changes <= 8, "flows gain and lose protection {changes} times in 40 seconds");
@@ -334,8 +348,9 @@ mod tests {
     fn a_gateway_that_falls_behind_again_and_again_sheds_half_each_time() {
         let mut controller = Controller::default();
         let load = Load { is_behind: true, own: 0.2, idle: 0.5, offered_per_s: 1e6 };
-        let shares: Vec<_> = (1..5).map(|n| controller.update(250_000 * n, &load).fraction()).collect();
-        assert_eq!(shares, [1.0, 0.5, 0.25, 0.125]);
+        let shares: Vec<_> = (1..13).map(|n| controller.update(250_000 * n, &load).fraction()).collect();
+        assert_eq!(shares[..8], [1.0; 8]);
+        assert_eq!(shares[8..], [0.5, 0.25, 0.125, 0.0625]);
     }
 
     #[test]
@@ -347,8 +362,23 @@ mod tests {
             let load = Load { is_behind, own: 0.2, idle: 0.5, offered_per_s: 1e5 };
             assert_eq!(controller.update(250_000 * quarter, &load), Share::ALL, "{quarter}");
         }
-        // A shortage of time is none the less one.
-        let busy = Load { is_behind: true, own: 0.4, idle: 0.0, offered_per_s: 1e5 };
-        assert!(controller.update(200_000_000, &busy) < Share::ALL);
+    }
+
+    #[test]
+    fn a_shortage_of_two_seconds_in_three_counts() {
+        let mut controller = Controller::default();
+        let busy = |n| Load {
+            is_behind: false,
+            own: 0.4,
+            idle: [0.0, 0.0, 0.5][n as usize % 3],
+            offered_per_s: 1e5,
+        };
+        let first = (1..100).find(|&n| controller.update(250_000 * n, &busy(n)) < Share::ALL);
+        assert!(first.is_some_and(|n| (20..28).contains(&n)), "{first:?}");
+        // Measurements far apart tell nothing of the time between.
+        let mut controller = Controller::default();
+        let shares: Vec<_> = (1..6).map(|n| controller.update(60_000_000 * n, &busy(0))).collect();
+        assert_eq!(shares[..4], [Share::ALL; 4]);
+        assert!(shares[4] < Share::ALL);
     }
 }

@@ -12,7 +12,6 @@ use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 use maelstrom_core::afford::{Affordable, Work, product_ns};
-use maelstrom_core::controller::PRODUCTS;
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::share::{Controller, Load, Share};
 use netio::tap::WAKE_US;
@@ -33,8 +32,6 @@ const OWN_MUCH: f64 = 0.02;
 const RARE_WAKE_US: u32 = 500;
 /// Time for which captures may wait.
 const BEHIND_US: u64 = 50_000;
-/// Number of measurements in a row in which windows may become shorter while all flows keep their protection.
-const PATIENCE: u32 = 2;
 /// Minimum interval between lines in the log.
 const LOG_US: u64 = 10_000_000;
 
@@ -42,9 +39,6 @@ const LOG_US: u64 = 10_000_000;
 pub(crate) struct Overload {
     controller: Controller,
     affordable: Affordable,
-    /// Products for each packet, and the number of measurements in a row that have lowered it.
-    products: u16,
-    falls: u32,
     stat: Option<File>,
     processors: f64,
     next_us: u64,
@@ -80,8 +74,6 @@ impl Overload {
         Self {
             controller: Controller::default(),
             affordable: Affordable::new(product_ns(clock_ns)),
-            products: PRODUCTS,
-            falls: 0,
             stat,
             processors,
             next_us: 0,
@@ -100,15 +92,9 @@ impl Overload {
 
     /// Decides about windows and share: products for each packet, and the flows that are protected.
     ///
-    /// Windows become shorter first, and the next measurements show whether that suffices. A slow start that
-    /// fills a link within a second would else cost its flow the protection for several seconds.
+    /// Windows become shorter at once, and the controller waits whether that suffices.
     fn decide(&mut self, now_us: u64, load: &Load, work: &Work) -> (u16, Share) {
-        let products = self.affordable.update(now_us, work);
-        self.falls = if products < self.products { self.falls + 1 } else { 0 };
-        self.products = products;
-        let waits = (1..=PATIENCE).contains(&self.falls);
-        let share = if waits { self.controller.share() } else { self.controller.update(now_us, load) };
-        (products, share)
+        (self.affordable.update(now_us, work), self.controller.update(now_us, load))
     }
 
     /// Decides whether the tap wakes the gateway rarely, which saves time and delays repairs; returns a
@@ -250,6 +236,7 @@ impl Passive {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use maelstrom_core::controller::PRODUCTS;
 
     #[test]
     fn idle_time_is_read_from_the_first_line() {
@@ -286,18 +273,14 @@ mod tests {
         let mut overload = Overload::new();
         overload.affordable = Affordable::new(25.0);
         // Encoding takes four tenths of a processor, and may take half of that from here on.
-        let (first, share) = overload.decide(250_000, &behind, &work(16e6));
-        assert!(first < PRODUCTS && share == Share::ALL, "{first} {share:?}");
-        let (second, share) = overload.decide(500_000, &behind, &work(10e6));
-        assert!(second < first && share == Share::ALL, "{second} {share:?}");
-        let (_, share) = overload.decide(750_000, &behind, &work(8e6));
-        assert!(share < Share::ALL, "it did not suffice");
-        // Where windows are not what takes the time, flows lose their protection at once.
-        let mut overload = Overload::new();
-        overload.affordable = Affordable::new(25.0);
-        overload.decide(250_000, &behind, &work(16e6));
-        let (_, share) = overload.decide(500_000, &behind, &work(16e6));
-        assert!(share < Share::ALL);
+        let decisions: Vec<_> = [16e6, 10e6, 8e6, 8e6, 8e6, 8e6, 8e6, 8e6, 8e6]
+            .into_iter()
+            .zip(1..)
+            .map(|(products_per_s, n)| overload.decide(250_000 * n, &behind, &work(products_per_s)))
+            .collect();
+        assert!(decisions[0].0 < PRODUCTS && decisions[1].0 < decisions[0].0, "{decisions:?}");
+        assert!(decisions[..8].iter().all(|&(_, share)| share == Share::ALL), "{decisions:?}");
+        assert!(decisions[8].1 < Share::ALL, "it did not suffice");
     }
 
     #[test]

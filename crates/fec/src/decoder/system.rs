@@ -318,10 +318,7 @@ impl System {
     }
 
     fn count(&mut self, slot: usize) {
-        let coefficients = self.coefficients.row(slot, self.columns.width());
-        // Sums of up to 64 fit a byte, so the compiler counts them with vector instructions.
-        let counts = coefficients.chunks(64).map(|chunk| chunk.iter().map(|&c| u8::from(c != 0)).sum::<u8>());
-        self.rows[slot].unknowns = counts.map(usize::from).sum();
+        self.rows[slot].unknowns = gf256::count(self.coefficients.row(slot, self.columns.width()));
     }
 
     /// Releases the columns that occur in no row.

@@ -13,6 +13,7 @@ pub struct Kernel {
     pub(super) mul_add_rows: unsafe fn(&mut [&mut [u8]], &[(&[u8], &[u8])]),
     pub(super) mul_add_each: unsafe fn(&mut [(u8, &mut [u8])], &[u8]),
     pub(super) mul: unsafe fn(&mut [u8], u8),
+    pub(super) count: unsafe fn(&[u8]) -> usize,
 }
 
 // SAFETY, for all calls through the pointers below: the functions are unsafe only in that the processor must
@@ -93,5 +94,12 @@ impl Kernel {
             // SAFETY: see above.
             _ => unsafe { (self.mul)(acc, c) },
         }
+    }
+
+    /// See [`count`](super::count).
+    #[inline]
+    pub fn count(&self, bytes: &[u8]) -> usize {
+        // SAFETY: see above.
+        unsafe { (self.count)(bytes) }
     }
 }

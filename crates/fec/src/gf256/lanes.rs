@@ -22,6 +22,7 @@ macro_rules! kernel {
             mul_add_rows,
             mul_add_each,
             mul,
+            count,
         };
 
         $(#[target_feature(enable = $feature)])+
@@ -64,6 +65,11 @@ macro_rules! kernel {
         unsafe fn mul(acc: &mut [u8], c: u8) {
             // SAFETY: the instructions are there.
             unsafe { vector::mul::<$vector>(acc, c) }
+        }
+
+        $(#[target_feature(enable = $feature)])+
+        unsafe fn count(bytes: &[u8]) -> usize {
+            super::super::scalar::count(bytes)
         }
     };
 }

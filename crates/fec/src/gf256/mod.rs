@@ -106,6 +106,16 @@ pub fn mul(acc: &mut [u8], c: u8) {
     Kernel::best().mul(acc, c);
 }
 
+/// Number of bytes that are not 0.
+///
+/// ```
+/// assert_eq!(fec::gf256::count(&[0, 7, 0, 1]), 2);
+/// ```
+#[inline]
+pub fn count(bytes: &[u8]) -> usize {
+    Kernel::best().count(bytes)
+}
+
 /// Kernels of the architecture, fastest first.
 #[cfg(target_arch = "x86_64")]
 static KERNELS: &[&Kernel] = &[

@@ -4,6 +4,8 @@
 //! [`naming`].
 
 mod naming;
+#[cfg(test)]
+mod tests;
 
 use fec::{Code, Encoder, Repair, RepairRate, Scheme, SlidingConfig, SlidingEncoder, SymbolTooLong, names};
 use foundation::Seq;

@@ -7,9 +7,13 @@ use maelstrom_core::Schedule;
 
 use super::draft::Draft;
 
-/// Maximum memory for packets and repairs, in bytes. A gateway that hits a memory limit of the machine is
-/// killed without a message, so that a configuration above this limit is refused.
-pub const MEMORY_MAX: u64 = 512 << 20;
+/// Maximum memory for packets and repairs, in bytes: that of 64 peers with the default code. A gateway that
+/// hits a memory limit of the machine is killed without a message, so that a configuration above this one
+/// is refused.
+pub const MEMORY_MAX: u64 = 1536 << 20;
+
+/// Maximum memory for packets and repairs of one peer, in bytes.
+const PEER_MAX: u64 = 512 << 20;
 
 /// Maximum memory of one egress for the sums that become repairs, in bytes.
 const SUMS_MAX: u64 = maelstrom_core::SUMS_BYTES_MAX as u64;
@@ -18,7 +22,7 @@ const SUMS_MAX: u64 = maelstrom_core::SUMS_BYTES_MAX as u64;
 const WAN_MTU_ASSUMED: u16 = 1500;
 
 /// Overhead of a packet in the window, in bytes: its names.
-const BOOKS: u64 = 480;
+const BOOKS: u64 = 1000;
 /// Memory for a place of the stream, in bytes.
 const PLACE: u64 = 90;
 /// Overhead of a packet in the cache from which requests are answered, in bytes.
@@ -89,9 +93,11 @@ impl Memory {
 
     /// The first limit that is exceeded.
     pub(crate) fn excess(&self) -> Option<Excess> {
+        let one =
+            Excess { what: "packets and repairs of one peer", bytes: self.peer_bytes, bytes_max: PEER_MAX };
         let all = Excess { what: "packets and repairs", bytes: self.bytes(), bytes_max: MEMORY_MAX };
         let sums = Excess { what: "the repairs to one peer", bytes: self.sum_bytes, bytes_max: SUMS_MAX };
-        [all, sums].into_iter().find(|one| one.bytes > one.bytes_max)
+        [one, all, sums].into_iter().find(|one| one.bytes > one.bytes_max)
     }
 
     /// The cause of the need, in words.
@@ -292,9 +298,18 @@ mod tests {
     fn the_widest_code_is_too_much() {
         let excess = |config: &Config, peers| Memory::of(config, peers).excess();
         let widest = config(layered(64, &[1024]), false, 1500);
-        assert_eq!(excess(&widest, 1).map(|excess| excess.bytes_max), Some(MEMORY_MAX));
-        let usual = config(Schedule::layered(), false, 1500);
-        assert_eq!(excess(&usual, super::super::keys::PEERS_MAX / 2), None);
+        assert_eq!(excess(&widest, 1).map(|excess| excess.bytes_max), Some(PEER_MAX));
+        let wide = config(layered(64, &[256]), false, 1500);
+        assert_eq!(excess(&wide, 1), None);
+        assert_eq!(excess(&wide, 64).map(|excess| excess.bytes_max), Some(MEMORY_MAX));
+    }
+
+    #[test]
+    fn a_gateway_may_have_as_many_peers_as_there_may_be() {
+        for schedule in [Schedule::Auto, Schedule::layered()] {
+            let usual = Memory::of(&config(schedule, false, 1500), super::super::keys::PEERS_MAX);
+            assert_eq!(usual.excess(), None);
+        }
     }
 
     #[test]

@@ -29,8 +29,8 @@ pub struct TcpTransfer {
     pub congestion: Option<String>,
     /// Time of sending, from the moment when all connections are up.
     pub duration: Duration,
-    /// Payload in bytes that must arrive in each direction before the transfer ends. On a slow or busy machine
-    /// it takes longer than the duration, by a minute at most.
+    /// Payload in bytes that must arrive in each direction before the transfer ends. It takes longer than the
+    /// duration on a busy machine, by a minute at most.
     pub least_bytes: u64,
     /// Number of connections in each direction, 1 to 256.
     pub flows: usize,

@@ -18,7 +18,7 @@ use netlab::namespace::Child;
 use netlab::topology::{TwoSites, WAN};
 use nix::sys::signal::Signal;
 
-/// Number of lines at the end of a gateway's log that an error contains.
+/// Number of lines of a gateway's log that an error contains: the last ones, or those of a panic.
 const LAST_LINES: usize = 3;
 
 /// Settings that differ between experiments.
@@ -277,9 +277,7 @@ impl GatewayPair {
     pub fn status(&self, side: usize) -> anyhow::Result<Status> {
         status::read(&self.control(side)).with_context(|| {
             let log = fs::read_to_string(self.log_file(side)).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
-            format!("reading a gateway's status, whose log ends with: {}", last.join(" / "))
+            format!("reading a gateway's status, whose log ends with: {}", last_lines(&log).join(" / "))
         })
     }
 
@@ -423,4 +421,25 @@ fn shell(directory: &Path, ends: &[End<'_>; 2], side: usize, setting: &Setting) 
         networks.join(", "),
     );
     Shell { before, after }
+}
+
+/// Returns the last lines of a log, or the first ones of a panic, whose last lines are its backtrace.
+fn last_lines(log: &str) -> Vec<&str> {
+    let lines: Vec<&str> = log.lines().collect();
+    let panic = lines.iter().position(|line| line.contains("panicked at "));
+    let start = panic.unwrap_or(lines.len().saturating_sub(LAST_LINES));
+    lines[start..].iter().take(LAST_LINES).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_lines;
+
+    #[test]
+    fn the_end_of_a_log_shows_a_panic_in_place_of_its_backtrace() {
+        assert_eq!(last_lines("a\nb\nc\nd\n"), ["b", "c", "d"]);
+        assert!(last_lines("").is_empty());
+        let panic = "a\nthread 'main' (7) panicked at src/a.rs:1:2:\nindex out of range\nstack backtrace:\n0: x\n1: y";
+        assert_eq!(last_lines(panic)[1], "index out of range");
+    }
 }
