@@ -116,8 +116,8 @@ def test_ctrl_c_ends_a_wait_and_the_node_remains_usable(pair: tuple[multicast.No
         lambda: prices.recv(timeout=LONG),
         lambda: receiver.wait_for_members("nobody", timeout=LONG),
     ):
-        timer = interrupt(0.1)
         with pytest.raises(KeyboardInterrupt):
+            timer = interrupt(0.1)
             wait()
         timer.join()
     sender.send("prices", b"187.21")

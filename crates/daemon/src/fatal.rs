@@ -87,13 +87,15 @@ mod tests {
                 let _ = std::io::Read::read(&mut reader, &mut [0]);
             }
             Ok("turn") => {
-                let watchdog = Watchdog::start(Duration::from_millis(200)).unwrap();
-                for _ in 0..100 {
+                // Long enough for a busy machine, which may let a thread wait.
+                let limit = Duration::from_secs(3);
+                let watchdog = Watchdog::start(limit).unwrap();
+                for _ in 0..350 {
                     watchdog.turn();
                     thread::sleep(Duration::from_millis(10));
                 }
                 drop(watchdog);
-                thread::sleep(Duration::from_millis(500));
+                thread::sleep(limit + Duration::from_millis(500));
             }
             _ => {
                 let code = Some(i32::from(EXIT_INTERNAL));

@@ -54,7 +54,7 @@ fn traffic(lab: &Lab) {
         let transfer = TcpTransfer {
             congestion: Some("cubic".to_owned()),
             duration: Duration::from_millis(150),
-            least_bytes: 1,
+            least_bytes: 1 << 20,
             direction: Direction::Both,
             verify: true,
             ..TcpTransfer::default()

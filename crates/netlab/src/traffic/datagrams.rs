@@ -1,5 +1,6 @@
 //! UDP packets at a steady rate, with their delays, losses and duplicates.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +28,12 @@ const PACKETS_MAX: u64 = 50_000_000;
 
 /// Requested receive buffer, so that a late receiver does not lose packets that the link carried.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+
+/// Time by which a sender must be late to count as one that had no processor.
+const OVERDUE_US: u64 = 50_000;
+
+/// Longest time by which such waits prolong a stream.
+const LATE_MAX: Duration = Duration::from_secs(10);
 
 /// Settings of a stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -191,13 +198,21 @@ impl Stream<'_> {
         let resume = |panic| std::panic::resume_unwind(panic);
         let stop = &Stop::default();
         let start_us = now_us();
-        let end_us = start_us + micros(self.plan.duration) + micros(self.plan.patience);
+        let patience_us = micros(self.plan.patience);
+        let end_us = start_us + micros(self.plan.duration) + micros(LATE_MAX) + patience_us;
         thread::scope(|scope| {
             let stopper = stop.on_drop();
             let sender = scope.spawn(move || self.send(start_us, stop));
+            let ended_us = Cell::new(None);
             let receiver = scope.spawn(move || self.receive(stop));
             let received = || self.arrived.load(Ordering::Relaxed) * self.plan.payload_bytes as u64;
-            watch(start_us, end_us, watcher, received, || stop.is_set());
+            let is_over = || {
+                if sender.is_finished() && ended_us.get().is_none() {
+                    ended_us.set(Some(now_us()));
+                }
+                stop.is_set() || ended_us.get().is_some_and(|ended_us| now_us() >= ended_us + patience_us)
+            };
+            watch(start_us, end_us, watcher, received, is_over);
             drop(stopper);
             let sent_us = sender.join().unwrap_or_else(resume).map_err(broke)?;
             let arrivals = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -205,16 +220,22 @@ impl Stream<'_> {
         })
     }
 
-    /// Returns the sending time of each packet.
+    /// Sends all packets, and returns the sending time of each. A sender that had no processor for a while
+    /// goes on at its pace, because a burst of what is overdue would overflow the link.
     fn send(&self, start_us: u64, stop: &Stop) -> io::Result<Vec<u64>> {
         let count = (micros(self.plan.duration) as f64 / self.interval_us) as u64;
         let mut sent_us = Vec::new();
         let mut payload = Vec::with_capacity(self.plan.payload_bytes);
+        let mut start_us = start_us;
         for sequence in 0..count {
-            if !sleep_until(start_us + (sequence as f64 * self.interval_us) as u64, stop) {
+            let due_us = start_us + (sequence as f64 * self.interval_us) as u64;
+            if !sleep_until(due_us, stop) {
                 break;
             }
             let now = now_us();
+            if now > due_us + OVERDUE_US {
+                start_us += now - due_us;
+            }
             self.compose(&mut payload, sequence, now);
             match self.sender.send(&payload) {
                 // The sender's queue is full, or an ICMP error concerns an earlier packet: this packet counts
@@ -243,15 +264,18 @@ impl Stream<'_> {
         payload.extend_from_slice(&self.pattern.at(sequence)[..self.plan.payload_bytes - HEADER_BYTES]);
     }
 
+    /// Receives until the stream stops and nothing is left in the kernel.
     fn receive(&self, stop: &Stop) -> io::Result<Vec<Arrival>> {
         let mut arrivals = Vec::new();
         let mut buffer = vec![0; PAYLOAD_BYTES_MAX];
-        while !stop.is_set() && arrivals.len() as u64 <= 2 * PACKETS_MAX {
+        while arrivals.len() as u64 <= 2 * PACKETS_MAX {
+            let is_last = stop.is_set();
             match self.receiver.recv(&mut buffer) {
                 Ok(length) => {
                     arrivals.push(Arrival { at_us: now_us(), content: self.parse(&buffer[..length]) });
                     self.arrived.store(arrivals.len() as u64, Ordering::Relaxed);
                 }
+                Err(e) if is_timeout(&e) && is_last => break,
                 Err(e) if is_timeout(&e) => {}
                 Err(e) => {
                     stop.set();

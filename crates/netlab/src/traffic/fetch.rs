@@ -77,14 +77,16 @@ pub fn tcp_fetch(
         drop(stopper);
         let server = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let called = client?;
+        // The watch ends a moment later.
+        let in_time = |time_us: &u64| *time_us <= micros(plan.patience);
         if plan.course == Course::Sent {
-            return Ok(server?.map(|end_us| end_us - start_us));
+            return Ok(server?.map(|end_us| end_us - start_us).filter(in_time));
         }
         // A client that gave up has closed the connection.
         if called.is_some() {
             server?;
         }
-        Ok(called.map(|end_us| end_us - start_us))
+        Ok(called.map(|end_us| end_us - start_us).filter(in_time))
     })
 }
 

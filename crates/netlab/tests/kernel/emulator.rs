@@ -124,7 +124,7 @@ fn tcp_arrives_bit_for_bit_through_loss_reordering_and_corruption() {
             let plan = TcpTransfer {
                 congestion: Some("cubic".to_owned()),
                 duration: Duration::from_secs(1),
-                least_bytes: 100_001,
+                least_bytes: 5_000_000,
                 ..TcpTransfer::default()
             };
             let report = tcp_transfer(line.between(address), &plan, &mut unwatched).unwrap();

@@ -100,7 +100,7 @@ fn long_messages_of_a_sender_without_pace_all_arrive() {
 #[test]
 fn a_reader_without_progress_is_left_behind_and_reported() {
     let Some(lan) = Lan::build("a reader left behind", 3) else { return };
-    let nodes = lan.start(|_, builder| builder.patience(Some(Duration::from_millis(300))));
+    let nodes = lan.start(|_, builder| builder.patience(Some(Duration::from_secs(3))));
     let slow = join_slowly(&nodes[1]);
     let quick =
         nodes[2].join_with("g", &JoinOptions { queue: Some(1 << 20), ..JoinOptions::default() }).unwrap();

@@ -20,6 +20,7 @@ use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting, between};
 use testkit::wait_until;
 
+use crate::disturbance::undisturbed;
 use crate::firewall::lab::possible;
 use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_until_up};
 use crate::upgrade::{Successors, upgrade_by};
@@ -94,7 +95,7 @@ fn packets_of_both_families_and_of_tcp_cross_a_lossy_path_in_a_tunnel() {
     }
     let sites = apart(0.02);
     let pair = start(&sites);
-    let report = stream(&sites, 1_000.0, 1_000);
+    let report = undisturbed(&pair, || stream(&sites, 1_000.0, 1_000));
     assert_eq!((report.missing(), report.duplicates, report.altered), (0, 0, 0), "{}", pair.logs());
     let status = peer(&pair, 1);
     assert!(status.ingress.source_packets >= 2_900 && status.ingress.loss.lost > 20, "{status:?}");
@@ -134,7 +135,7 @@ fn packets_come_in_order_where_the_file_asks_for_it() {
     assert!(!is_in_order(&report), "recovered packets come late");
     assert_eq!(peer(&pair, 1).ingress.resequence, None);
     reload(&mut pair, 1, |text| text.replace("key_file =", "resequence_ms = 500\nkey_file ="));
-    let report = stream(&sites, 1_000.0, 1_000);
+    let report = undisturbed(&pair, || stream(&sites, 1_000.0, 1_000));
     let order = peer(&pair, 1).ingress.resequence.expect("the file asks for it");
     assert_eq!((report.missing(), report.duplicates, report.altered), (0, 0, 0), "{}", pair.logs());
     assert!(is_in_order(&report) && order.held > 20, "{order:?}");
@@ -181,9 +182,12 @@ fn marks_of_the_path_reach_the_hosts_and_those_that_must_not_be_are_dropped() {
     let at_host = marked(host);
     let seen = peer(&pair, 1).ingress.congestion;
     assert!(at_host > 20 && seen.path_marked >= at_host, "{at_host} {seen:?}");
-    let before = peer(&pair, 1).ingress;
     // Datagrams of UDP, which does not understand marks.
-    let report = stream(&sites, 200.0, 1_000);
+    let mut before = peer(&pair, 1).ingress;
+    let report = undisturbed(&pair, || {
+        before = peer(&pair, 1).ingress;
+        stream(&sites, 200.0, 1_000)
+    });
     let status = peer(&pair, 1);
     let seen = status.ingress.congestion.path_dropped - before.congestion.path_dropped;
     assert_eq!((report.missing() as u64, report.duplicates, report.altered), (seen, 0, 0), "{status:?}");
@@ -207,12 +211,12 @@ fn the_routes_disappear_with_the_process_however_it_ends() {
     wait_until("the device is gone", || !routes().contains(DEVICE));
     pair.launch(0, &sites.a.gateway).unwrap();
     pair.wait_until_up(Duration::from_secs(30)).unwrap();
-    assert_eq!(stream(&sites, 200.0, 500).missing(), 0, "{}", pair.logs());
+    assert_eq!(undisturbed(&pair, || stream(&sites, 200.0, 500)).missing(), 0, "{}", pair.logs());
     // A peer without routes by the gateway: those that are there go.
     reload(&mut pair, 0, |text| text.replace("key_file =", "route = false\nkey_file ="));
     wait_until("the routes are gone", || !routes().contains(&format!("10.81.2.0/24 dev {DEVICE}")));
     ip(&sites.a.gateway, &["route", "add", "10.81.2.0/24", "dev", DEVICE]);
-    assert_eq!(stream(&sites, 200.0, 500).missing(), 0, "{}", pair.logs());
+    assert_eq!(undisturbed(&pair, || stream(&sites, 200.0, 500)).missing(), 0, "{}", pair.logs());
     pair.stop().unwrap();
 }
 
@@ -250,7 +254,7 @@ fn both_ends_say_that_their_files_state_different_modes() {
     }
     reload(&mut pair, 1, |text| text.replace("mode = \"passive\"", "mode = \"tunnel\""));
     wait_until_up(&pair);
-    assert_eq!(stream(&sites, 200.0, 500).missing(), 0, "{}", pair.logs());
+    assert_eq!(undisturbed(&pair, || stream(&sites, 200.0, 500)).missing(), 0, "{}", pair.logs());
     pair.stop().unwrap();
 }
 

@@ -59,6 +59,7 @@ fn transfer(sites: &TwoSites, v6: bool) {
     let between = Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address };
     let plan = TcpTransfer {
         duration: Duration::from_secs(2),
+        least_bytes: 2_000_000,
         direction: Direction::Both,
         ..TcpTransfer::default()
     };
@@ -120,9 +121,15 @@ fn the_file_of_readme_passes_the_check_and_no_repair_of_tcp_is_cut_in_two() {
         ..UdpStream::default()
     };
     let between = Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) };
-    let sent = udp_stream(between, &plan, &mut unwatched).unwrap().sent_us.len() as u64;
-    let [near, _] = egress(&pair);
-    assert_eq!(near.long_packets, sent);
+    // A gateway that stood still discards what it captured meanwhile.
+    let all_count = (0..5).any(|_| {
+        let before = egress(&pair)[0].long_packets;
+        let sent = udp_stream(between, &plan, &mut unwatched).unwrap().sent_us.len() as u64;
+        let counted = egress(&pair)[0].long_packets - before;
+        assert!(counted <= sent, "{counted} of {sent}");
+        counted == sent
+    });
+    assert!(all_count, "{}", pair.logs());
     wait_until("their repairs are cut", || egress(&pair)[0].repairs_cut_in_two > 0);
 
     // Without the limits, TCP sends packets whose repairs are cut in two.

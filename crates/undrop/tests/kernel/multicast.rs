@@ -260,8 +260,12 @@ fn programs_get_json_and_the_status_of_a_running_node() {
     let (receiver, seed) = receiver(&["load", "--json", "--count", "51", "--control", &shown]);
     let sent = send(&seed, &["load", "--size", "100", "--count", "50", "--rate", "500"], "");
     assert!(String::from_utf8_lossy(&sent.stderr).contains("50 messages sent"), "{sent:?}");
-    let output = undrop(&["status", "--control", &shown, "--json"]).output().unwrap();
-    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let status = || -> Value {
+        let output = undrop(&["status", "--control", &shown, "--json"]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    wait_until("all messages are queued", || status()["subscriptions"][0]["counts"]["queued"] == 50);
+    let status = status();
     assert_eq!(faults_by_file(&status, "undrop.node.status.1.json"), [""; 0]);
     assert_eq!(status["groups"][0]["name"], "load");
     // The sender may have left already.
@@ -269,7 +273,6 @@ fn programs_get_json_and_the_status_of_a_running_node() {
     assert!(["working", "alone"].contains(&verdict), "{status}");
     let hour = &status["windows"][2];
     assert_eq!((&hour["span_s"], &hour["lost"]), (&3_600.into(), &0.into()), "{status}");
-    assert_eq!(status["subscriptions"][0]["counts"]["queued"], 50);
     let output = undrop(&["status", "--control", &shown]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.starts_with("working: ") || text.starts_with("alone: "), "{text}");

@@ -13,6 +13,7 @@ use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream, unwatched};
 use simnet::link::LinkConfig;
 use stage::gateways::{GatewayPair, TwoPaths, between};
 
+use crate::disturbance::undisturbed;
 use crate::firewall::lab::possible;
 use crate::nat::forget_connections;
 use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_for_peer, wait_until_up};
@@ -65,6 +66,10 @@ impl Lab {
         udp_stream(between(&self.paths.sites), &plan, &mut unwatched).unwrap()
     }
 
+    fn assert_all_of_a_stream_arrive(&self, seconds: u64) {
+        self.assert_all_arrive(&undisturbed(&self.pair, || self.stream(seconds)));
+    }
+
     fn assert_all_arrive(&self, report: &UdpReport) {
         let fates = (report.missing(), report.duplicates, report.altered);
         assert_eq!(fates, (0, 0, 0), "{:?}\n{}", peer(&self.pair, 1), self.pair.logs());
@@ -95,19 +100,19 @@ fn packets_take_the_path_that_is_left(test: &str, break_link: fn(&Lab, bool)) {
     }
     let lab = Lab::start("failover");
     let sessions = peer(&lab.pair, 0).sessions;
-    lab.assert_all_arrive(&lab.stream(1));
+    lab.assert_all_of_a_stream_arrive(1);
     assert!(paths(&peer(&lab.pair, 0))[0].used && paths(&peer(&lab.pair, 0))[1].sent.packets == 0);
     break_link(&lab, true);
     lab.wait_for_paths([false, true]);
     wait_for_log(&lab.pair, "path 1 is dead");
-    lab.assert_all_arrive(&lab.stream(2));
+    lab.assert_all_of_a_stream_arrive(2);
     let status = peer(&lab.pair, 0);
     assert!(status.up && status.health.reasons.iter().any(|one| one.id == "path_dead"), "{status:?}");
     assert!(paths(&status)[1].used && paths(&status)[1].sent.packets >= 900, "{status:?}");
     break_link(&lab, false);
     lab.wait_for_paths([true, true]);
     wait_for_peer(&lab.pair, 0, "packets take the first path", |peer| paths(peer)[0].used);
-    lab.assert_all_arrive(&lab.stream(1));
+    lab.assert_all_of_a_stream_arrive(1);
     assert_eq!(peer(&lab.pair, 0).sessions, sessions, "{}", lab.pair.logs());
     lab.pair.stop().unwrap();
 }
@@ -150,8 +155,7 @@ fn repairs_on_one_path_recover_what_the_other_loses() {
     for direction in Direction::BOTH {
         lab.paths.sites.link.set_loss(direction, &LossModel::Uniform(0.05));
     }
-    let report = lab.stream(6);
-    lab.assert_all_arrive(&report);
+    lab.assert_all_of_a_stream_arrive(6);
     let [near, far] = [0, 1].map(|side| peer(&lab.pair, side));
     assert!(far.ingress.loss.recovered > 50, "{far:?}");
     let [first, second] = paths(&near) else { panic!("{near:?}") };
@@ -213,7 +217,7 @@ fn a_path_behind_a_nat_is_found_again_when_its_mapping_is_forgotten() {
     });
     silence(&lab, true);
     lab.wait_for_paths([false, true]);
-    lab.assert_all_arrive(&lab.stream(2));
+    lab.assert_all_of_a_stream_arrive(2);
     assert_eq!(peer(&lab.pair, 0).sessions, 1, "{}", lab.pair.logs());
     lab.pair.stop().unwrap();
 }
@@ -238,7 +242,7 @@ fn a_path_without_a_local_end_is_used_as_soon_as_it_has_one() {
     lab.wait_for_paths([true, true]);
     silence(&lab, true);
     lab.wait_for_paths([false, true]);
-    lab.assert_all_arrive(&lab.stream(1));
+    lab.assert_all_of_a_stream_arrive(1);
     lab.pair.stop().unwrap();
 }
 
@@ -260,12 +264,12 @@ fn paths_are_taken_away_and_added_by_a_reload() {
     for side in 0..2 {
         wait_for_peer(&lab.pair, side, "there is one path", |peer| peer.up && paths(peer).is_empty());
     }
-    lab.assert_all_arrive(&lab.stream(1));
+    lab.assert_all_of_a_stream_arrive(1);
     for (side, file) in files.iter().enumerate() {
         reload(&mut lab.pair, side, |_| file.replace("\"failover\"", "\"duplicate\""));
     }
     lab.wait_for_paths([true, true]);
-    lab.assert_all_arrive(&lab.stream(1));
+    lab.assert_all_of_a_stream_arrive(1);
     assert!(paths(&peer(&lab.pair, 1)).iter().any(|path| path.copies > 100), "{}", lab.pair.logs());
     lab.pair.stop().unwrap();
 }

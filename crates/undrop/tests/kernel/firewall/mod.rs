@@ -100,7 +100,7 @@ fn a_connection_lives_where_unknown_interfaces_are_reset() {
     );
     let pair = lab.start(&Setting::layered());
     let transfer =
-        TcpTransfer { duration: Duration::from_secs(4), least_bytes: 100_001, ..TcpTransfer::default() };
+        TcpTransfer { duration: Duration::from_secs(4), least_bytes: 2_000_000, ..TcpTransfer::default() };
     let report = tcp_transfer(lab.between(false), &transfer, &mut unwatched).unwrap();
     assert_eq!(report.mismatch, None);
     let last = report.forward.samples.last().unwrap();
