@@ -67,7 +67,7 @@ fn load_shared_by_flow_blocks_nothing_doubles_nothing_and_is_told() {
     lab.share_by_flow();
     let protected = || [1, 2].map(|member| lab.status(member).unwrap().peers[0].egress.source_packets);
     let mut before = protected();
-    // So many flows at once may overflow a queue of a busy machine.
+    // All flows at once may overflow a queue of a busy machine.
     let whole = (0..TRIES).find_map(|_| {
         before = protected();
         let (sent, missing, wrong) = lab.flows();
