@@ -226,6 +226,9 @@ impl Peer {
         self.local = LocalNetworks::new(&gateway.local_networks, &gateway.multicast);
         self.index = index;
         self.egress.renumber(index);
+        if let Some(order) = &mut self.order {
+            order.renumber(index);
+        }
         self.config.whereabouts = wanted.whereabouts;
         self.set_tunnel(wanted.tunnel);
         // The address that the peer itself has shown stays.

@@ -104,6 +104,11 @@ impl Resequencer {
         self.limit_us = limit_us;
     }
 
+    /// Changes the number of the peer whose packets wait.
+    pub(crate) fn renumber(&mut self, peer: usize) {
+        self.slots.iter_mut().flatten().for_each(|waiting| waiting.origin.peer = peer);
+    }
+
     /// Takes the packet of a place, once for each place, and hands it on if it is its turn. Packets behind it
     /// follow with [`Resequencer::drain`].
     pub(crate) fn push(

@@ -278,6 +278,8 @@ impl RepairSender {
         self.bundle = bundle;
         let mut behind = std::mem::take(&mut self.behind);
         for (envelope, body) in behind.bodies() {
+            // The peer may have another number since a reload.
+            let envelope = Envelope { peer: self.peer, ..envelope };
             let before = self.counts.repair_packets;
             self.loss.on_sent(outlet.now_us);
             if SEALED_HEADER + body.len() + TAG > self.datagram_max {

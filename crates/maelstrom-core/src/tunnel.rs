@@ -21,7 +21,8 @@ pub(crate) fn udp_inside(packet: &Packet<'_>) -> Option<SocketAddr> {
     let mut at = 0;
     let bytes = packet.as_slice();
     for _ in 0..LAYERS_MAX {
-        let view = Packet::new_checked(&bytes[at..]).ok()?;
+        // A header may claim to be longer than its packet.
+        let view = Packet::new_checked(bytes.get(at..)?).ok()?;
         let (protocol, transport) = view.transport()?;
         match inner(view.as_slice(), protocol, transport) {
             Some(next) => at += next,
@@ -73,6 +74,18 @@ mod tests {
 
     fn found(packet: &[u8]) -> Option<SocketAddr> {
         udp_inside(&Packet::new_checked(packet).unwrap())
+    }
+
+    #[test]
+    fn headers_that_claim_more_than_their_packet_has_are_no_tunnel() {
+        for (flags, kind) in [([0x80, 0], [0x08, 0]), ([0x20, 0], [0x86, 0xdd]), ([0x10, 0], [0x08, 0])] {
+            assert_eq!(found(&around(GRE, &[flags, kind].concat())), None);
+        }
+        // An authentication header of 1,028 bytes in a packet of 48.
+        let mut v6 = udp6("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap(), b"");
+        (v6[6], v6[40], v6[41]) = (51, IPV4, 255);
+        assert_eq!(found(&v6), None);
+        assert_eq!(found(&around(IPV6, &v6)), None);
     }
 
     #[test]

@@ -131,12 +131,13 @@ fn with_findings(concern: Concern, findings: Findings) -> String {
 }
 
 fn sum(here: Fates, there: Fates) -> Fates {
+    // Half of it is what the peer says.
     Fates {
-        packets: here.packets + there.packets,
-        lost: here.lost + there.lost,
-        recovered: here.recovered + there.recovered,
-        left: here.left + there.left,
-        repairs: here.repairs + there.repairs,
+        packets: here.packets.saturating_add(there.packets),
+        lost: here.lost.saturating_add(there.lost),
+        recovered: here.recovered.saturating_add(there.recovered),
+        left: here.left.saturating_add(there.left),
+        repairs: here.repairs.saturating_add(there.repairs),
     }
 }
 

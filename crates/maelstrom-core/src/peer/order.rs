@@ -42,6 +42,11 @@ impl InOrder {
         self.line.restart();
     }
 
+    /// Changes the number of the peer, which packets that wait have with them.
+    pub(super) fn renumber(&mut self, peer: usize) {
+        self.line.renumber(peer);
+    }
+
     /// Time at which [`Peer::put_in_order`] is due.
     pub(super) fn due_us(&self) -> Option<u64> {
         self.line.due_us()
