@@ -319,10 +319,11 @@ impl Egress {
         if is_sampled(identity.hash(packet)) { Ok(()) } else { Err(Unprotected::Congestion) }
     }
 
-    /// Codes a packet that leaves for the peer's site, or names it while protection is thinned.
+    /// Codes a packet that left for the peer's site at `left_us`, or names it while protection is thinned.
     pub(crate) fn handle_packet(
         &mut self,
         now_us: u64,
+        left_us: u64,
         packet: &Packet<'_>,
         identity: &Identity,
         outlet: &mut Outlet<'_>,
@@ -330,6 +331,7 @@ impl Egress {
         if self.floor.on_packet(now_us, packet.as_slice().len()) {
             self.on_floor(now_us);
         }
+        self.sender.on_left(left_us);
         let hash = identity.hash(packet);
         let fields = packet.mutable_fields();
         let symbol = Symbol::new(packet, hash, fields);

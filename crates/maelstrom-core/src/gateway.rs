@@ -171,14 +171,25 @@ impl Gateway {
         Outbox::new(self.config.symbol_max(), bins, self.config.ingress().equations)
     }
 
-    /// Takes a packet that left this site over the WAN, as on the wire, from its IP header on.
+    /// Takes a packet that leaves this site over the WAN, as on the wire, from its IP header on.
     pub fn handle_outgoing(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) {
-        if let Err(reason) = self.protect(now_us, packet, out) {
+        self.handle_departed(now_us, now_us, packet, out);
+    }
+
+    /// Takes a packet, as [`Gateway::handle_outgoing`] does, that left at `left_us`, because the tap lags.
+    pub fn handle_departed(&mut self, now_us: u64, left_us: u64, packet: &[u8], out: &mut Outbox) {
+        if let Err(reason) = self.protect(now_us, left_us.min(now_us), packet, out) {
             self.unprotected.add(reason);
         }
     }
 
-    fn protect(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) -> Result<(), Unprotected> {
+    fn protect(
+        &mut self,
+        now_us: u64,
+        left_us: u64,
+        packet: &[u8],
+        out: &mut Outbox,
+    ) -> Result<(), Unprotected> {
         let packet = Packet::new_checked(packet)?;
         let index = self.peer_toward(&packet)?;
         if self.peers[index].config.is_tunnel {
@@ -196,7 +207,7 @@ impl Gateway {
         let care = self.classes.judge(&packet)?;
         let peer = &mut self.peers[index];
         let repairs = peer.egress.counts().repair_packets;
-        peer.handle_outgoing(now_us, &packet, care, out)?;
+        peer.handle_outgoing(now_us, left_us, &packet, care, out)?;
         self.classes.on_protected(&care);
         self.classes.on_repairs(care.class, peer.egress.counts().repair_packets - repairs);
         Ok(())

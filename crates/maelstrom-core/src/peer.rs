@@ -132,6 +132,8 @@ pub(crate) struct Peer {
     pub(crate) order: Option<InOrder>,
     roaming: Roaming,
     is_up: bool,
+    /// Time since which the far gateway watches for the packets that this one protects.
+    watched_since_us: u64,
     next_hello_us: u64,
     answers: Answers,
     seen: Seen,
@@ -194,6 +196,7 @@ impl Peer {
             early_body: Vec::new(),
             roaming: Roaming::default(),
             is_up: false,
+            watched_since_us: 0,
             next_hello_us: 0,
             answers: Answers::default(),
             seen: Seen::default(),
@@ -263,10 +266,11 @@ impl Peer {
             || self.renewal.as_ref().is_some_and(|renewal| renewal.has_epoch(epoch))
     }
 
-    /// Takes a packet that leaves for this peer's site. `care`: what its class asks for.
+    /// Takes a packet that left for this peer's site at `left_us`. `care`: what its class asks for.
     pub(crate) fn handle_outgoing(
         &mut self,
         now_us: u64,
+        left_us: u64,
         packet: &Packet<'_>,
         care: Care,
         out: &mut Outbox,
@@ -281,7 +285,9 @@ impl Peer {
         if !self.part.protects(packet.destination()) {
             return Err(Unprotected::OtherPart);
         }
-        let Some(session) = self.session.as_mut().filter(|_| self.is_up) else {
+        // A packet that left earlier may have arrived before the far gateway watched for it.
+        let is_watched = self.is_up && left_us >= self.watched_since_us;
+        let Some(session) = self.session.as_mut().filter(|_| is_watched) else {
             let is_heard = self.channel.trouble() == Some(Trouble::Unheard);
             return Err(if is_heard { Unprotected::Unheard } else { Unprotected::PeerDown });
         };
@@ -297,13 +303,13 @@ impl Peer {
         if self.path_mtu.packet_max().is_some_and(|max| packet.as_slice().len() > max) {
             return Err(Unprotected::TooLongForPath);
         }
-        if !self.sharing.limit().contains(packet) {
+        if !self.sharing.limit_of(left_us).contains(packet) {
             return Err(Unprotected::Overload);
         }
         self.egress.admit(packet, &self.identity)?;
         let (sealer, paths) = (&mut session.sealer, &mut self.paths);
         let mut outlet = Outlet { now_us, sealer, paths, datagrams: &mut out.datagrams };
-        self.egress.handle_packet(now_us, packet, &self.identity, &mut outlet)?;
+        self.egress.handle_packet(now_us, left_us, packet, &self.identity, &mut outlet)?;
         self.egress.care(now_us, care, &mut outlet);
         Ok(())
     }
@@ -318,6 +324,9 @@ impl Peer {
             self.next_hello_us = now_us;
             // The peer learns at once that we do not hear it.
             self.next_report_us = now_us;
+        }
+        if is_up && !self.is_up {
+            self.watched_since_us = now_us;
         }
         self.is_up = is_up;
     }

@@ -11,7 +11,7 @@ use crate::repair_loss::RepairLoss;
 use crate::session::Sealer;
 use crate::symbol::SYMBOL_HEADER;
 use crate::wire::{
-    Bundle, Half, PACKET_HEADER, Recipe, SEALED_HEADER, TAG, repair_overhead, write_half_header,
+    Bundle, Half, Lag, PACKET_HEADER, Recipe, SEALED_HEADER, TAG, repair_overhead, write_half_header,
 };
 use fec::Scheme;
 use foundation::Seq;
@@ -82,10 +82,10 @@ struct Behind {
 }
 
 impl Behind {
-    fn push(&mut self, envelope: Envelope, repair: &CodedRepair<'_>) {
+    fn push(&mut self, envelope: Envelope, repair: &CodedRepair<'_>, lag: Lag) {
         let start = self.bytes.len();
         self.bytes.resize(start + repair.recipe.wire_len() + repair.symbol.len(), 0);
-        write_body(repair, &mut self.bytes[start..]);
+        write_body(repair, lag, &mut self.bytes[start..]);
         self.ends.push((envelope, self.bytes.len()));
     }
 
@@ -114,6 +114,8 @@ pub(crate) struct RepairSender {
     /// Number of bytes by which a repair is longer than its longest packet, at most.
     overhead: usize,
     is_tunnel: bool,
+    /// Time at which the newest protected packet left.
+    newest_left_us: u64,
     next_serial: u32,
     /// Packets of a tunnel that wait for others, and repairs that follow them.
     bundle: Bundle,
@@ -140,6 +142,7 @@ impl RepairSender {
             outer,
             overhead: overhead(config, config.peers[peer].is_tunnel, outer),
             is_tunnel: config.peers[peer].is_tunnel,
+            newest_left_us: 0,
             next_serial: 0,
             bundle: Bundle::default(),
             behind: Behind::default(),
@@ -161,6 +164,11 @@ impl RepairSender {
     /// Longest packet whose repairs cross the WAN in one piece, whatever the rate of the code.
     pub(crate) fn packet_max(&self) -> usize {
         (self.datagram_max + self.outer).saturating_sub(self.overhead)
+    }
+
+    /// Notes that a packet is about to be coded that left at `left_us`.
+    pub(crate) fn on_left(&mut self, left_us: u64) {
+        self.newest_left_us = left_us;
     }
 
     /// Counts a packet that is protected.
@@ -189,19 +197,20 @@ impl RepairSender {
         }
         let kind = if repair.symbol.is_empty() { Refused::Names } else { kind };
         if self.admit(outlet.now_us, kind).is_ok() {
-            self.transmit(repair, outlet);
+            let lag = Lag::of(outlet.now_us.saturating_sub(self.newest_left_us));
+            self.transmit(repair, lag, outlet);
         }
     }
 
     /// Sends a repair, or names alone, that the caps have admitted, and counts its datagrams.
-    pub(crate) fn transmit(&mut self, repair: &CodedRepair<'_>, outlet: &mut Outlet<'_>) {
+    pub(crate) fn transmit(&mut self, repair: &CodedRepair<'_>, lag: Lag, outlet: &mut Outlet<'_>) {
         if !self.bundle.is_empty() {
             // No repair overtakes its packets, and none keeps further packets from sharing their datagram.
             let envelope = Envelope { dscp: self.marking.of(&repair.recipe), ..Envelope::to(self.peer) };
-            return self.behind.push(envelope, repair);
+            return self.behind.push(envelope, repair, lag);
         }
         let before = self.counts.repair_packets;
-        self.send_repair(repair, outlet);
+        self.send_repair(repair, lag, outlet);
         if self.counts.repair_packets > before {
             self.caps.on_repair();
         }
@@ -306,7 +315,7 @@ impl RepairSender {
         self.scratch.capacity() + self.bundle.memory_bytes() + self.behind.bytes.capacity()
     }
 
-    fn send_repair(&mut self, repair: &CodedRepair<'_>, outlet: &mut Outlet<'_>) {
+    fn send_repair(&mut self, repair: &CodedRepair<'_>, lag: Lag, outlet: &mut Outlet<'_>) {
         debug_assert!(repair.symbol.is_empty() || repair.symbol.len() > SYMBOL_HEADER);
         if !repair.symbol.is_empty() {
             self.loss.on_sent(outlet.now_us);
@@ -314,12 +323,13 @@ impl RepairSender {
         let body = repair.recipe.wire_len() + repair.symbol.len();
         let envelope = Envelope { dscp: self.marking.of(&repair.recipe), ..Envelope::to(self.peer) };
         if SEALED_HEADER + body + TAG <= self.datagram_max {
-            return self.send_datagram(envelope, Load::Repair, body, outlet, |to| write_body(repair, to));
+            return self
+                .send_datagram(envelope, Load::Repair, body, outlet, |to| write_body(repair, lag, to));
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         match scratch.get_mut(..body) {
             Some(whole) => {
-                write_body(repair, whole);
+                write_body(repair, lag, whole);
                 self.send_halves(envelope, Load::Repair, whole, outlet);
             }
             None => self.counts.unsent.add(Unsent::TooLarge),
@@ -389,7 +399,7 @@ fn overhead(config: &Config, is_tunnel: bool, outer: usize) -> usize {
 }
 
 /// Writes recipe and symbol into a buffer of exactly their length.
-fn write_body(repair: &CodedRepair<'_>, to: &mut [u8]) {
-    let written = repair.recipe.write(to);
+fn write_body(repair: &CodedRepair<'_>, lag: Lag, to: &mut [u8]) {
+    let written = repair.recipe.write(lag, to);
     to[written..].copy_from_slice(repair.symbol);
 }

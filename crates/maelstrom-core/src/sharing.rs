@@ -18,6 +18,8 @@ use crate::wire::Announcement;
 
 /// Time from which on no packet that was protected under a higher limit is on the way.
 const GRACE_US: u64 = 1_000_000;
+/// Longest time for which a packet that left waits in the tap.
+const LAG_MAX_US: u64 = 10_000_000;
 /// Interval between announcements until one is answered.
 const ASK_US: u64 = 50_000;
 
@@ -30,6 +32,9 @@ pub(crate) struct Sharing {
     bound: Share,
     /// Part of the bound that the far gateway has received.
     confirmed: Share,
+    /// The same before it was raised last, and the time of that.
+    confirmed_before: Share,
+    confirmed_us: u64,
     /// Number of the announcement that raised the bound last.
     raised_by: u32,
     /// Number of the newest announcement.
@@ -55,6 +60,8 @@ impl Sharing {
             own,
             bound: Share::ALL,
             confirmed: Share::ALL,
+            confirmed_before: Share::ALL,
+            confirmed_us: 0,
             raised_by: 0,
             // A share that is not the default must be announced.
             number: u32::from(own != Share::ALL),
@@ -120,6 +127,12 @@ impl Sharing {
         self.target().min(self.confirmed)
     }
 
+    /// Flows that this gateway protects of the packets that left at `left_us`. The far gateway must have
+    /// watched for them then.
+    pub(crate) fn limit_of(&self, left_us: u64) -> Share {
+        if left_us < self.confirmed_us { self.limit().min(self.confirmed_before) } else { self.limit() }
+    }
+
     /// Flows that the far gateway may protect.
     pub(crate) fn far_bound(&self) -> Share {
         self.far.map_or(Share::ALL, |far| far.protects)
@@ -136,8 +149,12 @@ impl Sharing {
             return;
         }
         self.far = Some(far);
-        if far.received >= self.raised_by {
-            self.confirmed = self.bound;
+        if far.received >= self.raised_by && self.confirmed < self.bound {
+            // Packets may be captured that left before several rises.
+            if now_us > self.confirmed_us + LAG_MAX_US || self.confirmed < self.confirmed_before {
+                self.confirmed_before = self.confirmed;
+            }
+            (self.confirmed, self.confirmed_us) = (self.bound, now_us);
         }
         if self.thin_by.is_some_and(|number| far.received >= number) {
             self.is_thin_confirmed = true;
@@ -206,12 +223,19 @@ mod tests {
     struct Ends {
         ends: [Sharing; 2],
         flights: Vec<(u64, usize, Announcement)>,
+        /// Flows that each end captured in each millisecond.
+        bounds: [Vec<Share>; 2],
         now_us: u64,
     }
 
     impl Ends {
         fn new() -> Self {
-            Self { ends: [Sharing::new(Share::ALL); 2], flights: Vec::new(), now_us: 0 }
+            Self {
+                ends: [Sharing::new(Share::ALL); 2],
+                flights: Vec::new(),
+                bounds: Default::default(),
+                now_us: 0,
+            }
         }
 
         /// Lets time pass. An announcement takes a random time, and some are lost. Checks at each step that
@@ -239,7 +263,19 @@ mod tests {
                 }
                 for side in 0..2 {
                     assert!(self.ends[side].limit() <= self.ends[1 - side].far_bound());
+                    self.bounds[side].push(self.ends[side].far_bound());
                     assert!(!self.ends[side].is_thin() || self.ends[1 - side].is_far_thin());
+                }
+                // Packets that left a while ago, and are seen only now.
+                let ago = (random.below(3_000) as usize).min(self.bounds[0].len() - 1);
+                let captured = |side: usize| self.bounds[side][self.bounds[side].len() - 1 - ago];
+                for side in 0..2 {
+                    let limit = self.ends[side].limit_of(self.now_us - 1_000 * ago as u64);
+                    assert!(
+                        limit <= captured(1 - side),
+                        "{ago} ms ago: {limit:?} of {:?}",
+                        captured(1 - side)
+                    );
                 }
             }
         }

@@ -254,7 +254,9 @@ fn leave(
     capturing: &mut Capturing,
 ) {
     let before = capturing.is_active().then(|| *gateway.unprotected());
-    gateway.handle_outgoing(now_us, packet, out);
+    // An implausible time is that of another clock.
+    let is_plausible = now_us.saturating_sub(captured_us) < AGE_MAX_US;
+    gateway.handle_departed(now_us, if is_plausible { captured_us } else { now_us }, packet, out);
     if let Some(before) = before {
         capturing.on_left(captured_us, packet, &before, gateway.unprotected());
     }

@@ -7,7 +7,7 @@ use crate::forecast::AUTO_STRIPES_MAX;
 use crate::identity::{Name, PacketHash};
 use crate::packet::{MutableFields, Packet};
 use crate::symbol::Symbol;
-use crate::wire::{Entry, Recipe, RecipeView, TERMS_MAX};
+use crate::wire::{Entry, Lag, Recipe, RecipeView, TERMS_MAX};
 
 const RATES: [&str; 10] = ["1/40", "1/16", "1/8", "3/16", "1/4", "5/16", "3/8", "1/2", "1/1", "2/1"];
 
@@ -52,7 +52,7 @@ fn packet() -> Vec<u8> {
 /// Writes a repair as it travels, and reads it.
 fn check(repair: &CodedRepair<'_>) {
     let mut body = vec![0; repair.recipe.wire_len()];
-    assert_eq!(repair.recipe.write(&mut body), body.len());
+    assert_eq!(repair.recipe.write(Lag::of(0), &mut body), body.len());
     let Recipe::Window { window, .. } = &repair.recipe else { return };
     body.extend_from_slice(repair.symbol);
     let (first, last) = (window[0].seq, window[window.len() - 1].seq);

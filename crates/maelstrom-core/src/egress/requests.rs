@@ -9,7 +9,7 @@ use crate::coder::CodedRepair;
 use crate::counters::{Refused, Unanswered};
 use crate::kept::Kept;
 use crate::sender::Outlet;
-use crate::wire::{Half, Recipe, Request, SEALED_HEADER, TAG};
+use crate::wire::{Half, Lag, Recipe, Request, SEALED_HEADER, TAG};
 
 /// Number of bytes by which the UDP payload of a copy is longer than its symbol, also if it is cut in two.
 const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
@@ -50,7 +50,8 @@ impl Egress {
         let entries = &[entry];
         let recipe = Recipe::Named { scheme: Scheme::Layered, row: 0, stride: 1, entries };
         let before = self.sender.counts.repair_bytes;
-        self.sender.transmit(&CodedRepair { recipe, symbol }, outlet);
+        // It says nothing about the newest packets.
+        self.sender.transmit(&CodedRepair { recipe, symbol }, Lag::UNKNOWN, outlet);
         self.sender.counts.answers += 1;
         self.sender.counts.answer_bytes += self.sender.counts.repair_bytes - before;
         Ok(())

@@ -33,6 +33,7 @@ impl Egress {
         self.answers.keep(outlet.now_us, entry, packet, &symbol);
         self.next = self.next.plus(1);
         self.quiet.on_packet(now_us, bytes.len());
+        self.sender.on_left(now_us);
         self.sender.on_source(bytes.len());
     }
 

@@ -6,6 +6,7 @@ use crate::ecn::Ecn;
 use crate::identity::Identity;
 use crate::outbox::{Origin, Queue};
 use crate::prefixes::{LocalNetworks, PrefixTable};
+use crate::wire::SendTime;
 
 /// Context of one call: the time, and data of the peer or the gateway.
 pub(crate) struct IngressCx<'a> {
@@ -21,6 +22,8 @@ pub(crate) struct IngressCx<'a> {
     pub(crate) peer: usize,
     /// Number of the datagram with the repair in use, low 32 bits; `None` while there is none.
     pub(crate) repair: Option<u32>,
+    /// Time at which the datagram was sent that has just arrived; `None` if it has waited.
+    pub(crate) sent: Option<SendTime>,
     /// Mark of the datagram in use; a repair has none that matters.
     pub(crate) ecn: Ecn,
     /// Whether packets are put in order before the driver gets them.

@@ -252,7 +252,7 @@ impl Ingress {
         if self.is_tunnel() {
             self.expect(cx.now_us, before, view.last().plus(1));
         }
-        match self.sight.judge(cx.now_us, &mut self.arrivals, &self.ledger, &view) {
+        match self.sight.judge(cx.now_us, cx.sent, &mut self.arrivals, &self.ledger, &view) {
             Verdict::Use => {}
             Verdict::UseFrom(limit) => self.skip_before(limit),
             Verdict::Pass { limit, bind } => {

@@ -7,15 +7,23 @@
 //! a first repair shows how far the stream has come. Recovery resumes with the first repair that lies so far
 //! behind that position that none of its packets can have arrived unseen. A slow stream would take minutes to
 //! get there. It resumes after a time instead, when no repair names earlier packets any more.
+//!
+//! A far gateway that is short of time emits repairs long after their packets, which may have arrived before
+//! the tap caught up, and any number of packets after them too. Repairs tell how late they are ([`Lag`]). The
+//! first repairs after the gap give the time by the far gateway's clock, and the one that shows how far the
+//! stream has come is the first of packets that left later.
 
 use crate::arrivals::Arrivals;
 use crate::ledger::Ledger;
-use crate::wire::RecipeView;
+use crate::wire::{Lag, RecipeView, SendTime};
 use foundation::Seq;
 
 /// Number of packets that may have passed unseen during a gap without being named yet, besides those in the
 /// history.
 const GAP_MARGIN: u64 = 512;
+
+/// Longest time by which a repair may leave after the far gateway has read its clock again.
+const WAIT_US: i64 = 10_000;
 
 /// Whether packets may have arrived that the tap has not shown.
 pub(super) struct Sight {
@@ -42,10 +50,33 @@ struct Clearing {
     until_us: u64,
     /// Number of arrivals kept when the tap had caught up.
     kept: u64,
+    /// Time of sending that the first repair after that states.
+    first: Option<SendTime>,
+    /// The next such time. The far gateway reads its clock once for many packets and repairs: when it read it
+    /// again, the first repair had left.
+    since: Option<SendTime>,
     /// Place from which no packet had arrived, seen or unseen, when the first repair came after the gap.
     beyond: Option<Seq>,
     /// Place before which forgotten arrivals may lie.
     doubtful: Seq,
+}
+
+impl Clearing {
+    /// Whether the newest packets before a repair left after the first repair that came after the gap, and
+    /// arrived after the tap had caught up.
+    fn is_later(&self, sent: Option<SendTime>, lag: Lag) -> bool {
+        let (Some(since), Some(sent), Some(lag_us)) = (self.since, sent, lag.bound_us()) else {
+            return false;
+        };
+        sent.since_us(since) > WAIT_US + lag_us as i64
+    }
+
+    fn on_repair(&mut self, sent: Option<SendTime>) {
+        if let (Some(first), Some(sent)) = (self.first, sent) {
+            self.since = self.since.or((sent.since_us(first) > 0).then_some(sent));
+        }
+        self.first = self.first.or(sent);
+    }
 }
 
 /// How to treat a repair.
@@ -80,17 +111,20 @@ impl Sight {
     pub(super) fn on_caught_up(&mut self, now_us: u64, kept: u64) {
         if self.state == State::Blind {
             let until_us = now_us + self.give_up_us;
-            self.state = State::Clearing(Clearing { until_us, kept, beyond: None, doubtful: Seq(0) });
+            let clearing =
+                Clearing { until_us, kept, first: None, since: None, beyond: None, doubtful: Seq(0) };
+            self.state = State::Clearing(clearing);
         }
     }
 
-    /// Decides whether a repair may be used, or may miss packets that arrived unseen.
+    /// Decides whether a repair, sent at `sent`, may be used, or may miss packets that arrived unseen.
     ///
     /// The first repair after a gap is never used, however long it took to come. Earlier repairs may have
     /// been lost with all the names in them, and only this one shows which places to give up.
     pub(super) fn judge(
         &mut self,
         now_us: u64,
+        sent: Option<SendTime>,
         arrivals: &mut Arrivals,
         ledger: &Ledger,
         view: &RecipeView<'_>,
@@ -101,9 +135,10 @@ impl Sight {
             State::Blind => return Verdict::Pass { limit: behind_newest, bind: false },
             State::Clearing(clearing) => clearing,
         };
-        let beyond = clearing.beyond.unwrap_or(behind_newest.plus(self.margin));
-        let limit = beyond.max(clearing.doubtful);
-        if view.first() >= limit {
+        let is_later = clearing.is_later(sent, view.lag);
+        let beyond = clearing.beyond.or(is_later.then(|| behind_newest.plus(self.margin)));
+        let limit = beyond.unwrap_or(behind_newest).max(clearing.doubtful);
+        if clearing.beyond.is_some() && view.first() >= limit {
             self.state = State::Clear;
             return Verdict::UseFrom(limit);
         }
@@ -112,10 +147,11 @@ impl Sight {
         {
             clearing.doubtful = clearing.doubtful.max(behind_newest.plus(reach));
         }
-        clearing.beyond = Some(beyond);
-        let is_over = now_us >= clearing.until_us && behind_newest >= clearing.doubtful;
+        clearing.beyond = beyond;
+        clearing.on_repair(sent);
+        let is_over = beyond.is_some() && now_us >= clearing.until_us && behind_newest >= clearing.doubtful;
         self.state = if is_over { State::Clear } else { State::Clearing(clearing) };
-        Verdict::Pass { limit: behind_newest.min(beyond.max(clearing.doubtful)), bind: true }
+        Verdict::Pass { limit: behind_newest.min(limit), bind: true }
     }
 
     /// Forgets arrivals that lie before the places that repairs may still bind: all that came before the tap
@@ -140,5 +176,29 @@ impl Sight {
         names().for_each(|name| arrivals.pass_over(now_us, name));
         names().for_each(|name| forgotten += arrivals.forget_name(now_us, name));
         (forgotten > 0).then_some(reach)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_left_later_than_the_second_time_of_sending_that_repairs_state() {
+        let at = |ms: u64| Some(SendTime::at(5_000_000 + 1_000 * ms));
+        let mut clearing =
+            Clearing { until_us: 0, kept: 0, first: None, since: None, beyond: None, doubtful: Seq(0) };
+        // Many repairs leave under one time, the last of them long after it.
+        (0..3).for_each(|_| clearing.on_repair(at(0)));
+        assert!(!clearing.is_later(at(900), Lag::of(0)));
+        clearing.on_repair(None);
+        clearing.on_repair(at(80));
+        clearing.on_repair(at(90));
+        let within_ms = |ms: u64| Lag::of(1_000 * ms - 1);
+        assert!(!clearing.is_later(at(91), within_ms(1)) && clearing.is_later(at(92), within_ms(1)));
+        assert!(!clearing.is_later(at(218), within_ms(128)) && clearing.is_later(at(219), within_ms(128)));
+        // A repair that was overtaken, one that has waited here, and one that does not know.
+        assert!(!clearing.is_later(at(70), within_ms(1)));
+        assert!(!clearing.is_later(None, within_ms(1)) && !clearing.is_later(at(900), Lag::UNKNOWN));
     }
 }

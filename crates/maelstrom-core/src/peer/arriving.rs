@@ -71,6 +71,7 @@ impl Peer {
             listen: self.listen,
             peer: self.index,
             repair: None,
+            sent: None,
             ecn: Ecn::NotEct,
             is_ordered,
             recovered: self.order.as_mut().map_or(recovered, |order| &mut order.incoming),

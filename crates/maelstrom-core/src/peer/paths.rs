@@ -31,6 +31,7 @@ pub(super) struct Opened {
     pub(super) kind: BodyKind,
     /// Low 32 bits of its number.
     pub(super) number: u32,
+    pub(super) sent: SendTime,
     /// Time for which a repair may wait for packets that take a slower path.
     pub(super) lead_us: u64,
     pub(super) ecn: Ecn,
@@ -144,7 +145,7 @@ impl Peer {
             }
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
-        (cx.repair, cx.ecn) = (Some(opened.number), opened.ecn);
+        (cx.repair, cx.sent, cx.ecn) = (Some(opened.number), Some(opened.sent), opened.ecn);
         let result = match opened.kind {
             BodyKind::Half => ingress.handle_half(&mut cx, body),
             _ => ingress.handle_repair(&mut cx, body),

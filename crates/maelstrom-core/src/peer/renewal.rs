@@ -245,6 +245,7 @@ impl Peer {
         session.listed.update(now_us, &hello.watched);
         if hello.restarts {
             self.egress.restart();
+            self.watched_since_us = now_us;
         }
         self.renewals += 1;
         self.on_followed(now_us, hello.restarts);

@@ -59,7 +59,8 @@ impl Peer {
             self.ingress.on_blind_repair();
             return Ok(());
         }
-        let opened = Opened { kind, number: header.counter as u32, lead_us, ecn: arrival.ecn };
+        let (number, sent) = (header.counter as u32, header.sent);
+        let opened = Opened { kind, number, sent, lead_us, ecn: arrival.ecn };
         self.on_repair(now_us, opened, body, out)
     }
 }

@@ -75,6 +75,46 @@ impl KeyPart {
     }
 }
 
+/// Bound on the time from the newest protected packet to the repair behind it, as repairs and names carry it.
+///
+/// An egress that is short of time emits repairs long after their packets have left. The ingress must know,
+/// because these packets may have arrived before it saw any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lag(u8);
+
+impl Lag {
+    /// Nothing is known of the lag.
+    pub const UNKNOWN: Self = Self(15);
+    /// Microseconds below which the lag is the smallest one, 0. Each following number stands for twice as
+    /// much.
+    const UNIT_US: u64 = 1_000;
+
+    /// Returns the smallest bound on this time.
+    pub fn of(us: u64) -> Self {
+        let bounds = (0..Self::UNKNOWN.0).map(Self);
+        bounds.into_iter().find(|lag| us < lag.shift_us()).unwrap_or(Self::UNKNOWN)
+    }
+
+    /// Returns the bound in microseconds; `None` if it is unknown.
+    pub fn bound_us(self) -> Option<u64> {
+        (self != Self::UNKNOWN).then(|| self.shift_us())
+    }
+
+    fn shift_us(self) -> u64 {
+        Self::UNIT_US << self.0
+    }
+
+    /// Writes the lag beside the kind of a body.
+    pub(super) fn beside(self, kind: BodyKind) -> u8 {
+        self.0 << 4 | kind.to_wire()
+    }
+
+    /// Reads the lag beside the kind of a body.
+    pub(super) fn read(byte: u8) -> Self {
+        Self(byte >> 4)
+    }
+}
+
 /// Header of a sealed datagram; authenticated with the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedHeader {
@@ -140,6 +180,11 @@ impl SendTime {
         ahead_us as i64 - HALF_US as i64
     }
 
+    /// Microseconds from `earlier` to this time, both of one clock; negative if this time is the earlier one.
+    pub fn since_us(self, earlier: Self) -> i64 {
+        Self::difference_us(u64::from(self.0) << Self::UNIT, u64::from(earlier.0) << Self::UNIT)
+    }
+
     /// Returns the number on the wire.
     pub fn to_wire(self) -> u32 {
         self.0
@@ -200,18 +245,18 @@ impl BodyKind {
         }
     }
 
-    /// Reads the first byte of a sealed body.
+    /// Reads the first byte of a sealed body. That of a repair and of names holds a [`Lag`] too.
     ///
     /// # Errors
     /// [`Rejected::Malformed`] for an unknown kind or an empty body.
     pub fn read(body: &[u8]) -> Result<Self, Rejected> {
         match body.first() {
-            Some(1) => Ok(BodyKind::Repair),
+            Some(byte) if byte & 0x0f == 1 => Ok(BodyKind::Repair),
             Some(2) => Ok(BodyKind::Half),
             Some(3) => Ok(BodyKind::Report),
             Some(4) => Ok(BodyKind::Share),
             Some(5) => Ok(BodyKind::Request),
-            Some(6) => Ok(BodyKind::Names),
+            Some(byte) if byte & 0x0f == 6 => Ok(BodyKind::Names),
             Some(7) => Ok(BodyKind::Packets),
             Some(8) => Ok(BodyKind::Aside),
             Some(9) => Ok(BodyKind::Probe),
@@ -249,5 +294,28 @@ mod tests {
             assert!(elapsed_us.abs_diff(later_us) <= 16, "{elapsed_us}");
         }
         assert_eq!(SendTime::from_wire(1 << 24), None);
+    }
+
+    #[test]
+    fn a_lag_is_bounded_by_twice_itself_and_survives_the_wire_beside_a_kind() {
+        for us in [0, 999, 1_000, 7_999, 8_000, 123_456, 16_383_999] {
+            let bound_us = Lag::of(us).bound_us().unwrap();
+            assert!(us < bound_us && bound_us <= (2 * us).max(1_000), "{us} us: {bound_us}");
+            for kind in [BodyKind::Repair, BodyKind::Names] {
+                let byte = Lag::of(us).beside(kind);
+                assert_eq!((BodyKind::read(&[byte]), Lag::read(byte)), (Ok(kind), Lag::of(us)));
+            }
+        }
+        assert_eq!((Lag::of(16_384_000), Lag::UNKNOWN.bound_us()), (Lag::UNKNOWN, None));
+        // No other kind has one.
+        assert_eq!(BodyKind::read(&[0x13]), Err(Rejected::Malformed));
+    }
+
+    #[test]
+    fn the_difference_of_two_times_has_a_sign_also_where_numbers_start_again() {
+        for at_us in [5_000_000, SendTime::PERIOD_US - 20_000] {
+            let [earlier, later] = [at_us, at_us + 64_000].map(SendTime::at);
+            assert_eq!([later.since_us(earlier), earlier.since_us(later)], [64_000, -64_000]);
+        }
     }
 }

@@ -16,7 +16,7 @@ mod wants;
 
 pub use half::{Half, write_half_header};
 pub use header::{
-    BodyKind, HELLO_HEADER, KeyPart, Outer, SEALED_HEADER, SealedHeader, SendTime, TAG, VERSION,
+    BodyKind, HELLO_HEADER, KeyPart, Lag, Outer, SEALED_HEADER, SealedHeader, SendTime, TAG, VERSION,
     write_hello_header,
 };
 pub use hello::{HELLO_MAX, Hello, NETWORKS_MAX};

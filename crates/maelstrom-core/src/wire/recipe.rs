@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::header::{BodyKind, SEALED_HEADER, TAG};
+use super::header::{BodyKind, Lag, SEALED_HEADER, TAG};
 use super::layout::{
     EXCEPTION, EXCEPTIONS_BUDGET, Entry, NAME, NAMES_APART_MAX, NAMES_HEADER, RECIPE_HEADER, RUN, RUNS,
     TERMS_MAX, WINDOW_HEADER, WINDOW_MAX, rows, scheme_to_wire,
@@ -57,11 +57,11 @@ impl Recipe<'_> {
         header + self.exceptions().count() * EXCEPTION + self.named().count() * NAME
     }
 
-    /// Writes kind and recipe into the front of `to`; returns their length in bytes.
+    /// Writes kind, lag and recipe into the front of `to`; returns their length in bytes.
     ///
     /// # Panics
     /// If a number is out of its range, or `to` is too short.
-    pub fn write(&self, to: &mut [u8]) -> usize {
+    pub fn write(&self, lag: Lag, to: &mut [u8]) -> usize {
         let mut writer = Writer::new(to);
         match self {
             Self::Named { scheme, row, stride, entries } => {
@@ -71,14 +71,15 @@ impl Recipe<'_> {
                     "a repair holds 1 to {TERMS_MAX} packets, not {count}"
                 );
                 assert!(*row < rows(*scheme), "{scheme:?} has no row {row}");
-                writer.put(&[BodyKind::Repair.to_wire(), scheme_to_wire(*scheme), count as u8, *row]);
+                let kind = lag.beside(BodyKind::Repair);
+                writer.put(&[kind, scheme_to_wire(*scheme), count as u8, *row]);
                 writer.put(&stride.to_be_bytes());
                 writer.put(&entries[count - 1].seq.to_wire().to_be_bytes());
             }
             Self::Names { entries } => {
                 let count = entries.len();
                 assert!((1..=NAMES_APART_MAX).contains(&count), "{count} names");
-                writer.put(&[BodyKind::Names.to_wire(), count as u8]);
+                writer.put(&[lag.beside(BodyKind::Names), count as u8]);
                 writer.put(&entries[count - 1].seq.to_wire().to_be_bytes());
             }
             Self::Window { draw, stripes, window, .. } => {
@@ -86,7 +87,7 @@ impl Recipe<'_> {
                 assert!((1..=STRIPES_MAX).contains(stripes), "{stripes} stripes");
                 assert!((1..=usize::from(WINDOW_MAX)).contains(&count), "a window of {count} packets");
                 assert!(self.named().count() <= TERMS_MAX, "more than {TERMS_MAX} names");
-                writer.put(&[BodyKind::Repair.to_wire(), scheme_to_wire(Scheme::Sliding)]);
+                writer.put(&[lag.beside(BodyKind::Repair), scheme_to_wire(Scheme::Sliding)]);
                 writer.put(&(count as u16).to_be_bytes());
                 writer.put(&draw.seed.to_be_bytes());
                 writer.put(&[(stripes - 1) << 4 | draw.density]);

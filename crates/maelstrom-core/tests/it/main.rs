@@ -26,6 +26,7 @@ mod groups;
 mod handover;
 mod in_order;
 mod keys;
+mod lagging;
 mod late;
 mod lies;
 mod lifetime;

@@ -343,8 +343,8 @@ fn after_a_gap_recovery_resumes_once_a_window_lies_behind_the_unseen_packets() {
     pair.gateways[B].handle_gap();
     send(&mut pair, 300, Box::new(|_| (false, false)));
     pair.gateways[B].handle_caught_up(pair.now_us);
-    // These are the margin of 1,536 packets, and a window.
-    send(&mut pair, 1_536 + 160 + 3, Box::new(|_| (false, true)));
+    // These are the packets until one is known to have left later, the margin of 1,536 packets, and a window.
+    send(&mut pair, 230 + 1_536 + 160 + 3, Box::new(|_| (false, true)));
     assert!(pair.recovered[B].is_empty(), "{} injected that had arrived", pair.recovered[B].len());
     let too_old = pair.status(B, |peer| peer.ingress.unused.count(Unused::TooOld));
     assert!(too_old <= 2, "{too_old} repairs reached behind the gap");

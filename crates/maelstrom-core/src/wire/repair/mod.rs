@@ -1,6 +1,6 @@
 //! Reads a repair: the recipe that names its packets, and the coded symbol.
 
-use super::header::BodyKind;
+use super::header::{BodyKind, Lag};
 use super::layout::{
     EXCEPTION, Entry, NAME, NAMES_APART_MAX, RUNS, TERMS_MAX, WINDOW_MAX, rows, scheme_from_wire,
 };
@@ -15,6 +15,8 @@ use foundation::bytes::Reader;
 /// A repair as the ingress reads it; borrows the datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct RecipeView<'a> {
+    /// Time from the newest protected packet to this repair.
+    pub lag: Lag,
     sum: Sum,
     /// Named packets, in order of the stream.
     runs: [Run; RUNS],
@@ -87,8 +89,9 @@ impl<'a> RecipeView<'a> {
     pub fn read(body: &'a [u8], newest: Seq) -> Result<Self, Rejected> {
         let mut reader = Reader(body);
         let [kind, scheme] = reader.array()?;
-        if kind == BodyKind::Names.to_wire() {
-            return Self::read_apart(scheme, reader, newest);
+        let lag = Lag::read(kind);
+        if BodyKind::read(body)? == BodyKind::Names {
+            return Ok(Self { lag, ..Self::read_apart(scheme, reader, newest)? });
         }
         let view = match scheme_from_wire(scheme)? {
             Scheme::Sliding => Self::read_window(reader, newest),
@@ -97,7 +100,7 @@ impl<'a> RecipeView<'a> {
         if view.symbol.len() <= SYMBOL_HEADER {
             return Err(Rejected::Malformed);
         }
-        Ok(view)
+        Ok(Self { lag, ..view })
     }
 
     fn read_apart(count: u8, mut reader: Reader<'a>, newest: Seq) -> Result<Self, Rejected> {
@@ -167,7 +170,7 @@ impl<'a> RecipeView<'a> {
             return Err(Rejected::Malformed);
         }
         let (names, _) = reader.take(count * NAME)?.as_chunks();
-        Ok(Self { sum, runs, common, exceptions, names, symbol: reader.rest() })
+        Ok(Self { lag: Lag::UNKNOWN, sum, runs, common, exceptions, names, symbol: reader.rest() })
     }
 
     /// The packets in the sum, and the source of their coefficients.

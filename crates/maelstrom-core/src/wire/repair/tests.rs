@@ -19,9 +19,13 @@ fn entries(first: u64, stride: u16, fields: &[(u8, u8)]) -> Vec<Entry> {
     fields.iter().enumerate().map(entry).collect()
 }
 
+fn lag() -> Lag {
+    Lag::of(5_000)
+}
+
 fn written(recipe: &Recipe<'_>, symbol: &[u8]) -> Vec<u8> {
     let mut body = vec![0; recipe.wire_len()];
-    assert_eq!(recipe.write(&mut body), recipe.wire_len());
+    assert_eq!(recipe.write(lag(), &mut body), recipe.wire_len());
     body.extend(symbol);
     body
 }
@@ -57,7 +61,7 @@ proptest! {
         prop_assert!(view.packets().eq(entries.iter().map(|entry| entry.seq)));
         prop_assert!(view.entries().rev().eq(entries.iter().rev().copied()));
         let sum = if scheme == Scheme::Layered { Sum::Layer } else { Sum::Block { row } };
-        prop_assert_eq!(view.sum(), sum);
+        prop_assert_eq!((view.sum(), view.lag), (sum, lag()));
         prop_assert_eq!(view.symbol, &symbol[..]);
         let coefficients = coefficients(&view);
         prop_assert_eq!(coefficients.len(), entries.len());
@@ -89,7 +93,7 @@ proptest! {
         let view = RecipeView::read(&body, Seq(first)).unwrap();
         let count = window.len().div_ceil(stride);
         let sum = Sum::Window { first: Seq(first), stride: stripes.into(), count: count as u16, draw };
-        prop_assert_eq!(view.sum(), sum);
+        prop_assert_eq!((view.sum(), view.lag), (sum, lag()));
         prop_assert_eq!(view.entries().collect::<Vec<_>>(), expected.clone());
         prop_assert!(view.entries().rev().eq(expected.into_iter().rev()));
         prop_assert!(view.packets().eq(window.iter().step_by(stride).map(|entry| entry.seq)));
