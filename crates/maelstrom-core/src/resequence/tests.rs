@@ -67,6 +67,18 @@ fn packets_in_order_pass_at_once_and_the_stream_may_begin_anywhere() {
     assert_eq!((host.counts(), host.line.due_us()), (ResequenceCounts::default(), None));
 }
 
+/// A reload may remove another peer while packets wait, so that theirs has another number.
+#[test]
+fn packets_that_wait_follow_their_peer_to_its_new_number() {
+    let mut host = Host::new(64);
+    host.come(0, &[0, 2, 3]);
+    host.line.renumber(7);
+    host.line.expire(LIMIT_US + 1);
+    host.line.drain(&mut host.queue, &mut |_, _| {});
+    let peers: Vec<usize> = host.queue.iter().map(|(origin, _)| origin.peer).collect();
+    assert_eq!(peers, [7, 7]);
+}
+
 #[test]
 fn a_packet_that_came_early_follows_the_one_that_closes_the_gap() {
     let mut host = Host::new(64);
