@@ -29,9 +29,14 @@ struct Taken {
     count: u64,
 }
 
-/// Number of names remembered for each packet kept. A repair may come after its packets have left the
-/// history. Were their names forgotten too, the packets would appear lost.
-pub(crate) const NAMES_FACTOR: usize = 8;
+/// Number of names remembered beside a history of this many packets. A repair may come after its packets have
+/// left the history. Were their names forgotten too, the packets would appear lost.
+pub(crate) fn names_beside(history: usize) -> usize {
+    if history < LONG { 8 * history } else { 4 * history }
+}
+
+/// A long history, in packets.
+const LONG: usize = 16_384;
 
 /// Maximum number of missing or recovered places of one name.
 const EQUAL_MAX: usize = 32;
@@ -70,8 +75,8 @@ impl Arrivals {
         Self {
             // One symbol more, because the ring may leave one symbol's length unused at its end.
             ring: SymbolRing::new(history, (history + 1) * symbol_max),
-            by_name: HashTable::with_capacity(NAMES_FACTOR * history),
-            order: vec![None; NAMES_FACTOR * history].into_boxed_slice(),
+            by_name: HashTable::with_capacity(names_beside(history)),
+            order: vec![None; names_beside(history)].into_boxed_slice(),
             kept: 0,
             unbound: 0,
             forgotten: 0,
@@ -570,9 +575,9 @@ mod tests {
         // A symbol for each of the history, one more in the ring, and a spare one.
         assert_eq!(bytes(8, 16, 200) - base, 10 * 100);
         assert!(bytes(8, 32, 100) - base >= 16 * size_of::<(Seq, Place)>());
-        let names = |history| HashTable::<SameName>::with_capacity(NAMES_FACTOR * history).allocation_size();
+        let names = |history| HashTable::<SameName>::with_capacity(names_beside(history)).allocation_size();
         let ring = |history| SymbolRing::new(history, (history + 1) * 100).memory_bytes();
-        let order = 8 * NAMES_FACTOR * size_of::<Option<Name>>();
+        let order = names_beside(8) * size_of::<Option<Name>>();
         assert_eq!(bytes(16, 16, 100) - base, ring(16) - ring(8) + names(16) - names(8) + order);
     }
 

@@ -20,9 +20,12 @@ use crate::schedule::Schedule;
 use crate::symbol::SYMBOL_HEADER;
 use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX, is_multicast};
 
-/// Minimum number of packets that an ingress keeps: those of 60 ms at 1 Gbit/s, the time that a repair may
-/// lag them.
-const HISTORY_MIN: usize = 4096;
+/// Minimum number of packets that an ingress keeps, each beside the largest number of peers. Repairs are used
+/// after the packets that came before them have been read, and a gateway that is given no processor for a while
+/// reads many at once: those of 200 ms at 1 Gbit/s with few peers, of 50 ms with many.
+const HISTORY_MIN: [(usize, usize); 3] = [(8, 16_384), (16, 8_192), (usize::MAX, 4_096)];
+/// Maximum memory for the packets of such a history; with longer packets it is as short as with many peers.
+const HISTORY_BYTES: usize = 64 << 20;
 /// Maximum number of repairs that an ingress stores for decoding.
 const EQUATIONS: usize = 384;
 /// Minimum number of places that an ingress tells apart. Three quarters of them, those of 128 ms at 1 Gbit/s
@@ -400,10 +403,18 @@ impl Config {
         }
     }
 
-    /// Sizes of the ingress. The history is four times the span of one repair, if the far end uses the same
-    /// code.
+    /// Sizes of each ingress.
     pub fn ingress(&self) -> IngressConfig {
-        let history = (4 * self.code().span()).max(HISTORY_MIN).next_power_of_two();
+        self.ingress_of(self.peers.len())
+    }
+
+    /// Sizes of each ingress of a gateway with this number of peers. The history is four times the span of one
+    /// repair, if the far end uses the same code, or longer.
+    pub fn ingress_of(&self, peers: usize) -> IngressConfig {
+        let (_, least) =
+            HISTORY_MIN.into_iter().find(|&(most, _)| peers <= most).expect("the last has no end");
+        let least = least.min((HISTORY_BYTES / self.packet_max()).max(4_096));
+        let history = (4 * self.code().span()).max(1 << least.ilog2()).next_power_of_two();
         IngressConfig {
             history,
             places: (2 * history).max(PLACES_MIN),

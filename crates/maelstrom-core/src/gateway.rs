@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 
-use crate::arrivals::NAMES_FACTOR;
 use crate::class::Classes;
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::controller::PRODUCTS;
@@ -122,7 +121,7 @@ impl Gateway {
     /// As [`Gateway::check_change`].
     pub fn reconfigure(&mut self, config: Config) -> Result<(), ConfigError> {
         self.check_change(&config)?;
-        let same_sizes = config.ingress() == self.config.ingress()
+        let same_sizes = config.ingress_of(1) == self.config.ingress_of(1)
             && config.wan_mtu == self.config.wan_mtu
             && config.listen == self.config.listen;
         let mut old = std::mem::take(&mut self.peers);
@@ -269,8 +268,8 @@ impl Gateway {
     /// forgotten, and packets that arrived would count as lost. A driver that lags further calls
     /// [`Gateway::handle_gap`] before it passes the repair in.
     pub fn lag_max(&self) -> u64 {
-        // One history is left for the span of a repair, which takes a quarter of it with our own code.
-        ((NAMES_FACTOR - 1) * self.config.ingress().history) as u64
+        // Peers that were there before others came have a longer history.
+        self.peers.iter().map(Peer::lag_max).min().unwrap_or(u64::MAX)
     }
 
     /// Changes the share of flows that this gateway has time for, in both directions.

@@ -22,6 +22,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
+use crate::arrivals::names_beside;
 use crate::channel::{Channel, Trouble};
 use crate::class::Care;
 use crate::config::{Config, IngressConfig, PeerConfig};
@@ -239,6 +240,13 @@ impl Peer {
             self.set_address(wanted.address);
         }
         self.with_keys_of(wanted)
+    }
+
+    /// Maximum number of packets by which the repairs of this peer may lag behind the tap.
+    pub(crate) fn lag_max(&self) -> u64 {
+        let history = self.ingress_config.history;
+        // One history is left for the span of a repair, which takes a quarter of it with our own code.
+        (names_beside(history) - history) as u64
     }
 
     /// Whether there is a session and the peer was heard recently.

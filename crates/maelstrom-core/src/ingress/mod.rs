@@ -22,7 +22,7 @@ use std::num::NonZero;
 use fec::{Decoder, DecoderConfig, Outcome, SymbolId, Term};
 use hdrhistogram::Histogram;
 
-use crate::arrivals::{Arrivals, Arrived, Bound, NAMES_FACTOR, Place, Trace};
+use crate::arrivals::{Arrivals, Arrived, Bound, Place, Trace, names_beside};
 use crate::config::{IngressConfig, Requests};
 use crate::congestion::{Congestion, OnCongestion};
 use crate::counters::{Rejected, Unused};
@@ -112,7 +112,7 @@ impl Ingress {
             held: Held::new(symbol_max + RECIPE_MAX),
             reach: Reach::default(),
             sight: Sight::new(history, config.give_up_us),
-            path: Path::new(road != Road::Checked, NAMES_FACTOR * config.history),
+            path: Path::new(road != Road::Checked, names_beside(config.history)),
             doubtful: Doubtful::default(),
             rung: Rung::new(requests),
             give_up_us: config.give_up_us,

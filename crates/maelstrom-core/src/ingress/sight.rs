@@ -21,6 +21,8 @@ use foundation::Seq;
 /// Number of packets that may have passed unseen during a gap without being named yet, besides those in the
 /// history.
 const GAP_MARGIN: u64 = 512;
+/// Maximum number of packets of the history that count for that.
+const KNOWN_MAX: u64 = 4_096;
 
 /// Longest time by which a repair may leave after the far gateway has read its clock again.
 const WAIT_US: i64 = 10_000;
@@ -93,7 +95,7 @@ pub(super) enum Verdict {
 impl Sight {
     /// Creates a clear sight for an ingress that keeps the names of `history` packets.
     pub(super) fn new(history: u64, give_up_us: u64) -> Self {
-        Self { state: State::Clear, margin: history / 4 + GAP_MARGIN, give_up_us }
+        Self { state: State::Clear, margin: history.min(KNOWN_MAX) / 4 + GAP_MARGIN, give_up_us }
     }
 
     /// Whether repairs are used.

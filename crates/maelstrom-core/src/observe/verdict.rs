@@ -214,8 +214,10 @@ mod tests {
     /// A peer with the key may report any counts.
     #[test]
     fn counts_of_a_liar_end_no_gateway() {
-        let most = Fates { packets: u64::MAX, lost: u64::MAX, recovered: 0, left: u64::MAX, repairs: u64::MAX };
-        for here in [Fates::default(), Fates { packets: 1, lost: 1, left: 1, repairs: 1, recovered: 1 }, most] {
+        let most =
+            Fates { packets: u64::MAX, lost: u64::MAX, recovered: 0, left: u64::MAX, repairs: u64::MAX };
+        for here in [Fates::default(), Fates { packets: 1, lost: 1, left: 1, repairs: 1, recovered: 1 }, most]
+        {
             let counts = Sample { here, there: most, ..Sample::default() };
             let lies = [Window { covered_us: 1, counts }; 3];
             let verdict = Verdict::new(vec![Concern::ResidualOut], [Findings::NONE; 2], &lies);

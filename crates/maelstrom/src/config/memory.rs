@@ -37,14 +37,14 @@ const SUM: u64 = 64;
 const TERM: u64 = 16;
 /// Memory for packets of a tunnel that are held for the sake of order, with their places, in bytes.
 const HELD: u64 = maelstrom_core::RESEQUENCE_BYTES_MAX as u64 + (2 << 20);
-/// Smallest window in packets.
-const WINDOW_MIN: u64 = 4096;
 
 /// The memory that a configuration needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     peers: u64,
     window: u64,
+    /// Window of the narrowest code.
+    window_min: u64,
     packet_bytes: u64,
     peer_bytes: u64,
     /// Part of `peer_bytes`: the sums of one peer's egress.
@@ -65,7 +65,7 @@ pub(crate) struct Excess {
 impl Memory {
     /// The memory of a gateway with `peers` peers; the peers in `core` do not count.
     pub(crate) fn of(core: &maelstrom_core::Config, peers: usize) -> Self {
-        let ingress = core.ingress();
+        let ingress = core.ingress_of(peers);
         let (window, packet_bytes) = (ingress.history as u64, ingress.packet_max as u64);
         let sum = packet_bytes + SUM + TERM * core.schedule.names() as u64;
         let sum_bytes = core.schedule.sums(core.delayed) as u64 * sum;
@@ -78,7 +78,10 @@ impl Memory {
             + cache / 1024 * SLOT
             + sum_bytes;
         let schedule = core.schedule.clone();
-        Self { peers: peers as u64, window, packet_bytes, peer_bytes, sum_bytes, held_bytes: 0, schedule }
+        let narrowest = maelstrom_core::Config { schedule: Schedule::Auto, ..core.clone() };
+        let window_min = narrowest.ingress_of(peers).history as u64;
+        let peers = peers as u64;
+        Self { peers, window, window_min, packet_bytes, peer_bytes, sum_bytes, held_bytes: 0, schedule }
     }
 
     /// The same with `peers` peers whose packets are put in order.
@@ -109,7 +112,7 @@ impl Memory {
     /// Settings that lower it.
     pub(crate) fn remedies(&self) -> Vec<&'static str> {
         let mut remedies = Vec::new();
-        if self.window > WINDOW_MIN {
+        if self.window > self.window_min {
             remedies.push(match self.schedule {
                 Schedule::Layered { .. } => {
                     "lower `r`, or the largest of `interleaves`: the window is four times their product"
