@@ -20,9 +20,9 @@ use crate::schedule::Schedule;
 use crate::symbol::SYMBOL_HEADER;
 use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX, is_multicast};
 
-/// Minimum number of packets that an ingress keeps, each beside the largest number of peers. Repairs are used
-/// after the packets that came before them have been read, and a gateway that is given no processor for a while
-/// reads many at once: those of 200 ms at 1 Gbit/s with few peers, of 50 ms with many.
+/// Minimum number of packets that an ingress keeps, each beside the most peers. Repairs are used after the
+/// packets that came before them have been read, and a gateway that is given no processor for a while reads
+/// many at once: those of 200 ms at 1 Gbit/s with few peers, of 50 ms with many.
 const HISTORY_MIN: [(usize, usize); 3] = [(8, 16_384), (16, 8_192), (usize::MAX, 4_096)];
 /// Maximum memory for the packets of such a history; with longer packets it is as short as with many peers.
 const HISTORY_BYTES: usize = 64 << 20;
@@ -408,7 +408,7 @@ impl Config {
         self.ingress_of(self.peers.len())
     }
 
-    /// Sizes of each ingress of a gateway with this number of peers. The history is four times the span of one
+    /// Sizes of each ingress beside this number of peers. The history is four times the span of one
     /// repair, if the far end uses the same code, or longer.
     pub fn ingress_of(&self, peers: usize) -> IngressConfig {
         let (_, least) =

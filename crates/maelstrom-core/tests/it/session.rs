@@ -277,6 +277,39 @@ fn a_silent_peer_gets_no_repairs_until_it_returns() {
     assert_eq!(pair.recovered[B], [udp(A, 3, b"protected")]);
 }
 
+/// With a ninth peer each gets a shorter history, but for those that are there.
+#[test]
+fn a_reload_that_adds_a_ninth_peer_ends_no_session() {
+    let with = |peers: u8| {
+        let mut with = config(A);
+        for n in 1..peers {
+            let network = format!("10.82.{n}.0/24").parse().unwrap();
+            let address = ([10, 81, 9, 100 + n], 4700).into();
+            let key = PeerKey::new([100 + n; 32]);
+            with.peers.push(PeerConfig {
+                address,
+                key,
+                networks: vec![network],
+                ..config(A).peers[0].clone()
+            });
+        }
+        with
+    };
+    assert!(with(8).ingress().history > with(9).ingress().history);
+    let mut pair = Pair::up([with(8), config(B)]);
+    pair.lose_one_in_forty();
+    let lag_max = pair.gateways[A].lag_max();
+    pair.gateways[A].reconfigure(with(9)).unwrap();
+    let lost = pair.lose_one_in_forty();
+    pair.advance(100_000);
+    assert_eq!(pair.status(A, |peer| (peer.is_up, peer.sessions)), (true, 1));
+    for (to, lost) in [B, A].into_iter().zip(lost) {
+        assert!(pair.recovered[to].ends_with(&lost), "at {to}");
+    }
+    // The new peer's names are fewer.
+    assert!(pair.gateways[A].lag_max() <= lag_max);
+}
+
 #[test]
 fn random_datagrams_never_crash_a_gateway() {
     let mut pair = Pair::up([config(A), config(B)]);
