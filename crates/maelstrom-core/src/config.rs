@@ -23,8 +23,10 @@ use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX, is_multicast};
 /// Minimum number of packets that an ingress keeps, each beside the most peers. Repairs are used after the
 /// packets that came before them have been read, and a gateway that is given no processor for a while reads
 /// many at once: those of 200 ms at 1 Gbit/s with few peers, of 50 ms with many.
-const HISTORY_MIN: [(usize, usize); 3] = [(8, 16_384), (16, 8_192), (usize::MAX, 4_096)];
-/// Maximum memory for the packets of such a history; with longer packets it is as short as with many peers.
+const HISTORY_MIN: [(usize, usize); 3] = [(8, 16_384), (16, 8_192), (usize::MAX, HISTORY_SHORT)];
+/// The same of a gateway with many peers, or with long packets.
+const HISTORY_SHORT: usize = 4_096;
+/// Maximum memory for the packets of such a history, in bytes, unless it is the shortest.
 const HISTORY_BYTES: usize = 64 << 20;
 /// Maximum number of repairs that an ingress stores for decoding.
 const EQUATIONS: usize = 384;
@@ -413,7 +415,7 @@ impl Config {
     pub fn ingress_of(&self, peers: usize) -> IngressConfig {
         let (_, least) =
             HISTORY_MIN.into_iter().find(|&(most, _)| peers <= most).expect("the last has no end");
-        let least = least.min((HISTORY_BYTES / self.packet_max()).max(4_096));
+        let least = least.min((HISTORY_BYTES / self.packet_max()).max(HISTORY_SHORT));
         let history = (4 * self.code().span()).max(1 << least.ilog2()).next_power_of_two();
         IngressConfig {
             history,
