@@ -97,8 +97,8 @@ impl Stream {
         [self.lost.len() - before, recovered.len()]
     }
 
-    /// Asserts that losses are recovered, also while the far gateway lags, unless it lags by more packets than
-    /// an ingress keeps in any case.
+    /// Asserts that losses are recovered, also while the far gateway lags, unless it lags by more packets
+    /// than an ingress keeps in any case.
     fn assert_recovers(&mut self, schedule: &Schedule, turn_us: u64) {
         self.settle();
         self.run(500_000, turn_us);
@@ -119,7 +119,7 @@ fn each(mut check: impl FnMut(&Schedule, u64)) {
     }
 }
 
-/// Checks a gap of this length. A's gateway looks at its tap every `turn_us`, and works for `work_us` then.
+/// Checks a gap of this length. A's gateway looks at its tap every `turn_us`, and then works for `work_us`.
 fn check_gap(schedule: &Schedule, lag_us: u64, gap_us: u64, turn_us: u64, work_us: u64) {
     let mut stream = Stream::up(schedule, lag_us + gap_us);
     (stream.lag_us, stream.work_us) = (lag_us, work_us);
