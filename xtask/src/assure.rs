@@ -5,7 +5,6 @@
 //! |---|---|
 //! | interleavings | runs the threads of Ricochet that wake one another in many orders (Shuttle) |
 //! | memory | runs the tests of the crates that contain `unsafe` under AddressSanitizer |
-//! | native | runs the programs in C and C++ under AddressSanitizer and UndefinedBehaviorSanitizer |
 //! | fuzzing | runs each fuzz target for a minute, from the committed corpus |
 //! | coverage | prints the share of lines that the tests without the kernel execute, by crate |
 //! | alerts | lets a real Prometheus answer the dashboard, and fires each alert by a real fault |
@@ -22,17 +21,16 @@ use std::{env, fs};
 
 use anyhow::{Context as _, bail};
 
+use crate::WrongUsage;
 use crate::process::{cargo, is_there, root, succeeds, target};
 use crate::tally::{self, Tally};
 use crate::verdict::Verdict;
-use crate::{WrongUsage, native};
 
 type Step = fn(&mut Tally, &[String]) -> anyhow::Result<bool>;
 
-const STEPS: [(&str, Step); 8] = [
+const STEPS: [(&str, Step); 7] = [
     ("interleavings", |tally, _| interleavings(tally)),
     ("memory", |tally, _| memory(tally)),
-    ("native", |tally, _| native::sanitized(tally)),
     ("fuzzing", |tally, _| fuzzing(tally)),
     ("coverage", |tally, _| coverage(tally)),
     ("alerts", |tally, _| alerts(tally)),

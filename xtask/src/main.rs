@@ -34,13 +34,13 @@ Usage: cargo xtask TASK
   test          style, format, lints, tests, Python module, C library, documentation, licences, fuzz targets; the last lines list
                 the skipped tests
   test --quick  style, format, lints, and tests that need neither the kernel nor simulated figures
-  assure [STEP] interleavings, memory, native, fuzzing, coverage, alerts, advisories, mutants: hours of search for faults that tests
+  assure [STEP] interleavings, memory, fuzzing, coverage, alerts, advisories, mutants: hours of search for faults that tests
                 miss; without a name, all steps; `assure mutants -- ARGS` passes arguments on to cargo-mutants
   style         the style rules alone; --record makes the present counts of writing habits the new limits
   schema        the JSON Schema files in docs/schema and docs/book/json.md; --write writes them from the types in the source
   wire          the tables of docs/wire.md and the dissector ops/undrop.lua; --write writes both from docs/wire.toml
   python        the tests of the Python module alone
-  c             the tests of the C library alone: examples in C, C++ and Go
+  c             the tests of the C library alone: examples in C, C++ and Go, in C and C++ with sanitizers too
   dist          a release in target/dist: static programs, packages, an image, a bill of materials, checksums; --target TRIPLE
                 builds for one processor, --twice compares with a second build, --test installs the package in two fresh systems and
                 protects traffic between them

@@ -40,17 +40,9 @@ struct Build {
     flags: Vec<&'static str>,
 }
 
-/// Builds and runs all programs; returns whether all succeeded.
+/// Builds and runs all programs, then those in C and C++ with the sanitizers of the compiler, which also check
+/// for leaks at the end. Returns whether all succeeded.
 pub(crate) fn test(tally: &mut Tally) -> anyhow::Result<bool> {
-    run(tally, target().join("debug"), "native", &[])
-}
-
-/// Does the same with the sanitizers of the C compiler, which also check for leaks at the end.
-pub(crate) fn sanitized(tally: &mut Tally) -> anyhow::Result<bool> {
-    run(tally, target().join("debug"), "native-sanitized", &SANITIZED)
-}
-
-fn run(tally: &mut Tally, library: PathBuf, name: &str, more: &[&'static str]) -> anyhow::Result<bool> {
     if !is_there(Command::new("cc").arg("--version")) {
         tally.skipped.push("C library: no C compiler `cc` (apt-get install gcc)".to_owned());
         return Ok(true);
@@ -58,22 +50,38 @@ fn run(tally: &mut Tally, library: PathBuf, name: &str, more: &[&'static str]) -
     if !succeeds(&mut cargo(&["build", "--package", "ricochet-c", "--locked"]))? {
         return Ok(false);
     }
-    let build = Build {
-        sources: root().join("bindings/c"),
-        library,
-        programs: target().join(name),
-        flags: [&FLAGS, more].concat(),
-    };
-    fs::create_dir_all(&build.programs).with_context(|| build.programs.display().to_string())?;
-    let mut success = build.c(tally)?;
-    success &= build.cpp(tally)?;
-    if more.is_empty() {
-        success &= build.go(tally)?;
+    let plain = Build::new("native", &[])?;
+    let success = plain.c_and_cpp(tally)? & plain.go(tally)?;
+    let sanitized = Build::new("native-sanitized", &SANITIZED)?;
+    if !sanitized.can_link()? {
+        tally.skipped.push("C library with sanitizers: `cc` has none (apt-get install gcc)".to_owned());
+        return Ok(success);
     }
-    Ok(success)
+    println!("with sanitizers:");
+    Ok(sanitized.c_and_cpp(tally)? & success)
 }
 
 impl Build {
+    fn new(name: &str, more: &[&'static str]) -> anyhow::Result<Self> {
+        let programs = target().join(name);
+        fs::create_dir_all(&programs).with_context(|| programs.display().to_string())?;
+        let (sources, library) = (root().join("bindings/c"), target().join("debug"));
+        Ok(Self { sources, library, programs, flags: [&FLAGS, more].concat() })
+    }
+
+    /// Whether the compiler has all that the flags need.
+    fn can_link(&self) -> anyhow::Result<bool> {
+        let source = self.programs.join("nothing.c");
+        fs::write(&source, "int main(void) { return 0; }\n").with_context(|| source.display().to_string())?;
+        let mut command = Command::new("cc");
+        command.args(&self.flags).arg(&source).arg("-o").arg(self.programs.join("nothing"));
+        Ok(is_there(&mut command))
+    }
+
+    fn c_and_cpp(&self, tally: &mut Tally) -> anyhow::Result<bool> {
+        Ok(self.c(tally)? & self.cpp(tally)?)
+    }
+
     /// Compiles a program; returns its path.
     fn compile(&self, source: &str, is_static: bool) -> anyhow::Result<PathBuf> {
         let stem = Path::new(source).file_stem().context("expected the name of a source")?;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the other tunnels of `undrop-lab bench tunnel` in bench/peers/tunnels/build.
+# Builds the other tunnels of `undrop-lab bench tunnel`, and PEPsal for `undrop-lab bench split`, in bench/peers/tunnels/build.
 #
 # build.sh DIRECTORY: each repository below has a clone in DIRECTORY, under the name in the first column. A clone that is
 # missing is named and left out. WireGuard comes from Debian: apt-get install wireguard-go wireguard-tools.
@@ -43,4 +43,10 @@ if take tinyfecVPN wangyu-/tinyfecVPN cbdf9beed3d03558b70d54e712453293f1d824f0; 
         mv "$work/UDPspeeder" "$work/tinyfecVPN/UDPspeeder"
         compile tinyfecVPN tinyvpn tinyvpn
     fi
+fi
+if take pepsal viveris/pepsal e799fdd5545c3d272ed2d4f683e20a460f805143; then
+    # What its configure script would write.
+    printf '#define VERSION "2.0.0"\n#define PACKAGE "pepsal"\n' >"$work/pepsal/include/config.h"
+    cc -O2 -w -D_GNU_SOURCE -I"$work/pepsal/include" "$work"/pepsal/src/*.c -o "$here/build/pepsal" -lpthread -lrt -lm
+    echo "$here/build/pepsal"
 fi

@@ -81,6 +81,15 @@ fn as_number(address: IpAddr) -> u128 {
     }
 }
 
+/// Returns what a network and those of a list have in common.
+pub fn overlaps(networks: &[IpNet], network: &IpNet) -> impl Iterator<Item = IpNet> {
+    networks.iter().filter_map(move |other| match (other.contains(network), network.contains(other)) {
+        (true, _) => Some(*network),
+        (false, true) => Some(*other),
+        (false, false) => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,9 @@
 //! The lag of the repair channel behind the tap.
 
-/// Time after which a repair is too old to recover packets: TCP sends a lost packet again after at least
-/// 200 ms.
-const OLD_US: u64 = 250_000;
+/// Time after which a repair is too old to recover packets. TCP sends a lost packet again after 200 ms or a
+/// round trip, whichever is longer; of one that comes later it learns that it slowed down in vain. A pause
+/// costs more: what is lost until recovery resumes stays lost.
+const OLD_US: u64 = 600_000;
 
 /// Upper bound on the number of packets that arrived after the packets that the next repair names.
 ///

@@ -220,7 +220,8 @@ impl Passive {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let beat_us = self.rack.as_ref().map(Racked::due_us);
+        // A silent process is no member any more.
+        let beat_us = self.rack.as_ref().filter(|_| !self.ports.outlets.is_silent).map(Racked::due_us);
         let due = [self.engine.gateway.poll_timeout(), self.engine.held_back_until_us(), beat_us];
         let until = match due.into_iter().flatten().min() {
             _ if self.behind || self.fills_tunnel || self.channel == Channel::More => Duration::ZERO,

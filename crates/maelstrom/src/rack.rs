@@ -183,6 +183,8 @@ impl Passive {
     /// Becomes a member of the rack of a new configuration, or of none. `socket` is for a new address.
     pub(crate) fn join_rack(&mut self, rack: Option<&config::Rack>, socket: Option<UdpSocket>) {
         let now_us = crate::passive::clock_us();
+        // The others take its parts at once.
+        self.leave_rack();
         let present = self.rack.take().map(|racked| racked.socket);
         let joined = rack.zip(socket.or(present)).map(|(rack, socket)| Racked::new(now_us, rack, socket));
         match joined.transpose() {

@@ -14,7 +14,7 @@ use crate::netlink::attributes;
 use crate::nftables::{Bytes, messages, put_message, verdict};
 
 /// Maximum number of packets that wait; further ones are dropped.
-const PACKETS_MAX: u32 = 1_024;
+pub const PACKETS_MAX: u32 = 1_024;
 /// Bytes of a packet that are read: its headers.
 const COPIED: u32 = 128;
 /// Size of the buffer for one datagram of the kernel.

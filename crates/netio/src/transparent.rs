@@ -31,6 +31,7 @@ const INFO_LEN: usize = 160;
 const UNACKNOWLEDGED: usize = 24;
 const RETRANSMITS: usize = 100;
 const PACING_RATE: usize = 104;
+const RECEIVED: usize = 128;
 const NOT_SENT: usize = 144;
 const RTT_MIN: usize = 148;
 // linux/tcp_states.h
@@ -50,6 +51,8 @@ pub struct TcpState {
     pub rtt_min_us: Option<u64>,
     /// Rate at which the kernel would send at present, in bytes a second; `None` if it has no limit.
     pub rate: Option<u64>,
+    /// Bytes of the far end that have arrived in order.
+    pub received: u64,
 }
 
 /// Returns the state of a connection in the kernel.
@@ -70,13 +73,15 @@ pub fn state(stream: &TcpStream) -> io::Result<TcpState> {
 /// Reads `tcp_info`. Fields that an older kernel lacks are zero.
 fn parse_state(info: &[u8; INFO_LEN]) -> TcpState {
     let number = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-    let rate = info[PACING_RATE..].first_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    let long = |at: usize| info[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    let rate = long(PACING_RATE);
     TcpState {
         is_over: matches!(info[0], TIME_WAIT | CLOSED),
         is_acknowledged: number(UNACKNOWLEDGED) == 0 && number(NOT_SENT) == 0,
         retransmits: number(RETRANSMITS).into(),
         rtt_min_us: Some(number(RTT_MIN).into()).filter(|&us| us > 0 && us < u64::from(u32::MAX)),
         rate: Some(rate).filter(|&rate| rate > 0 && rate < u64::from(u32::MAX) << 8),
+        received: long(RECEIVED),
     }
 }
 
@@ -274,9 +279,14 @@ mod tests {
         let mut info = [0; INFO_LEN];
         assert_eq!(parse_state(&info), TcpState { is_acknowledged: true, ..TcpState::default() });
         info[0] = CLOSED;
-        for (at, number) in
-            [(RETRANSMITS, 3_u32), (RTT_MIN, 50_000), (NOT_SENT, 1), (PACING_RATE, 125_000_000)]
-        {
+        let numbers = [
+            (RETRANSMITS, 3_u32),
+            (RTT_MIN, 50_000),
+            (NOT_SENT, 1),
+            (PACING_RATE, 125_000_000),
+            (RECEIVED, 70_000),
+        ];
+        for (at, number) in numbers {
             info[at..at + 4].copy_from_slice(&number.to_ne_bytes());
         }
         let expected = TcpState {
@@ -285,6 +295,7 @@ mod tests {
             retransmits: 3,
             rtt_min_us: Some(50_000),
             rate: Some(125_000_000),
+            received: 70_000,
         };
         assert_eq!(parse_state(&info), expected);
         // Neither has been measured.

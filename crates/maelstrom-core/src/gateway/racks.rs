@@ -13,6 +13,7 @@ use crate::counters::Unprotected;
 use crate::outbox::{Origin, Outbox};
 use crate::packet::{Packet, restore};
 use crate::peer::Peer;
+use crate::prefixes::overlaps;
 
 /// For each peer, the peers with the same networks.
 pub(super) fn of(peers: &[PeerConfig]) -> Vec<Vec<usize>> {
@@ -38,7 +39,8 @@ impl Gateway {
     /// The part of a peer's networks that this gateway holds.
     pub(super) fn part_of(&self, peer: &PeerConfig) -> Option<Vec<IpNet>> {
         let held = self.held.as_ref()?;
-        let mut part: Vec<IpNet> = held.iter().flat_map(|network| common(peer, network)).collect();
+        let mut part: Vec<IpNet> =
+            held.iter().flat_map(|network| overlaps(&peer.networks, network)).collect();
         part.sort();
         part.dedup();
         Some(part)
@@ -51,13 +53,15 @@ impl Gateway {
 
     /// Whether packets to all of this network are protected, as far as its peers are up.
     pub fn protects(&self, network: IpNet) -> bool {
-        let protects = |peer: &Peer| common(&peer.config, &network).all(|part| peer.protects(part));
+        let protects =
+            |peer: &Peer| overlaps(&peer.config.networks, &network).all(|part| peer.protects(part));
         self.is_ready_for(network) && self.up(&network).all(protects)
     }
 
     /// The peers that are up and have a part of this network.
     fn up(&self, network: &IpNet) -> impl Iterator<Item = &Peer> {
-        let has = move |peer: &&Peer| peer.is_up() && common(&peer.config, network).next().is_some();
+        let has =
+            move |peer: &&Peer| peer.is_up() && overlaps(&peer.config.networks, network).next().is_some();
         self.peers.iter().filter(has)
     }
 
@@ -148,15 +152,4 @@ fn is_same(one: &[u8], other: &[u8], copy: &mut Vec<u8>) -> bool {
     copy.extend_from_slice(other);
     restore(copy, fields.mutable_fields());
     copy == one
-}
-
-/// Returns the common parts of a network and those of a peer.
-fn common(peer: &PeerConfig, network: &IpNet) -> impl Iterator<Item = IpNet> {
-    peer.networks.iter().filter_map(move |theirs| {
-        match (theirs.contains(network), network.contains(theirs)) {
-            (true, _) => Some(*network),
-            (false, true) => Some(*theirs),
-            (false, false) => None,
-        }
-    })
 }

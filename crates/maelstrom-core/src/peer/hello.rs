@@ -197,9 +197,9 @@ impl Peer {
         if self.session.as_ref().is_some_and(follows) {
             self.adopt(now_us);
         } else if let Some(renewal) = self.renewal.take() {
-            (self.own_token, self.own_keys, self.own_listed) = (renewal.token, renewal.keys, renewal.listed);
+            (self.own_token, self.own_keys) = (renewal.token, renewal.keys);
             (self.ephemeral, self.ephemeral_since_us) = (renewal.ephemeral, None);
-            self.update_part();
+            self.list(now_us, renewal.listed);
         }
     }
 

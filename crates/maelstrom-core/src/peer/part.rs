@@ -12,28 +12,38 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::Peer;
-use crate::prefixes::PrefixTable;
+use crate::prefixes::{PrefixTable, overlaps};
 
 /// Time for which arrivals from networks that were released are watched: longer than a peer that hears
 /// nothing of the release goes on to protect them.
 const WANE_US: u64 = 10_000_000;
 
 /// The part.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Part {
     /// Networks to hold; `None` for all of the peer's, because this gateway is in no rack.
     wanted: Option<Vec<IpNet>>,
-    /// Of these, those that the peer knows.
+    /// Of these, what the peer knows.
     protected: PrefixTable<()>,
+    /// Whether that is all that the peer has.
+    is_whole: bool,
     /// Networks that were released a while ago.
     waning: Vec<IpNet>,
     waning_until_us: Option<u64>,
 }
 
+impl Default for Part {
+    /// All of the peer's networks.
+    fn default() -> Self {
+        let protected = PrefixTable::default();
+        Self { wanted: None, protected, is_whole: true, waning: Vec::new(), waning_until_us: None }
+    }
+}
+
 impl Part {
     /// Whether packets to this address are protected here.
     pub(super) fn protects(&self, destination: IpAddr) -> bool {
-        self.wanted.is_none() || self.protected.contains(destination)
+        self.is_whole || self.protected.contains(destination)
     }
 }
 
@@ -97,13 +107,23 @@ impl Peer {
 
     /// Follows a change of the part, or of the list that the peer knows.
     pub(super) fn update_part(&mut self) {
-        let Some(wanted) = &self.part.wanted else {
-            self.networks = table(self.config.networks.iter().chain(&self.part.waning));
-            return;
-        };
-        let known = wanted.iter().filter(|network| self.own_listed.contains(network));
-        self.part.protected = table(known);
+        let wanted = self.part.wanted.as_ref().unwrap_or(&self.config.networks);
+        self.part.is_whole = self.part.wanted.is_none() && self.own_listed == self.config.networks;
+        let known: Vec<IpNet> =
+            wanted.iter().flat_map(|network| overlaps(&self.own_listed, network)).collect();
+        self.part.protected = table(known.iter());
         self.networks = table(wanted.iter().chain(&self.part.waning));
+    }
+
+    /// Lists networks that the peer knows from here on. Packets to those that are new count as watched if
+    /// they leave from now on.
+    pub(super) fn list(&mut self, now_us: u64, listed: Vec<IpNet>) {
+        let is_known = |network: &IpNet| self.own_listed.iter().any(|known| known.contains(network));
+        if !listed.iter().all(is_known) {
+            self.watched_since_us = now_us;
+        }
+        self.own_listed = listed;
+        self.update_part();
     }
 
     /// Whether packets to all of this network are protected, as far as it is the peer's.

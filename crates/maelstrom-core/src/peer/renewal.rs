@@ -204,11 +204,11 @@ impl Peer {
                 self.begin_order();
             }
         }
-        (self.own_token, self.own_keys, self.own_listed) = (renewal.token, renewal.keys, renewal.listed);
+        (self.own_token, self.own_keys) = (renewal.token, renewal.keys);
         // This wipes the one before.
         (self.ephemeral, self.ephemeral_since_us) = (renewal.ephemeral, Some(now_us));
         self.renews_first = false;
-        self.update_part();
+        self.list(now_us, renewal.listed);
         // Keys of earlier tokens of the peer with this token of ours have never been used.
         self.past.clear();
         self.renewals += 1;

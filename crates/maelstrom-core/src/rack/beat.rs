@@ -58,6 +58,13 @@ pub(super) struct Says {
     pub(super) yields: Bits,
 }
 
+impl Says {
+    /// Whether the next statements of the same member lack a part for which it was ready.
+    pub(super) fn loses(&self, next: &Self) -> bool {
+        self.ready.0.iter().zip(next.ready.0).any(|(before, after)| before & !after != 0)
+    }
+}
+
 /// The body of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Beat {

@@ -34,7 +34,7 @@ pub(super) struct Other {
     next_answer_us: u64,
     /// Times of the first heartbeat since it was gone, and of the latest one; `None` while it is gone.
     heard_us: Option<(u64, u64)>,
-    /// Number of times that it was gone, as long as that matters.
+    /// Number of times that it was gone, or ready no longer, as long as that matters.
     losses: u32,
     says: Says,
 }
@@ -62,16 +62,38 @@ impl Other {
 
     /// Takes a heartbeat of this member. `own`: our token.
     pub(super) fn hear(&mut self, now_us: u64, own: Token, beat: &Beat) -> Result<Heard, Unheeded> {
-        if beat.token == own || self.past.contains(&beat.token) {
-            return Err(Unheeded::Replayed);
-        }
-        if beat.echo != own {
-            self.suppose(beat.token);
+        if !self.accept(own, beat)? {
             let answers = now_us >= self.next_answer_us;
             if answers {
                 self.next_answer_us = now_us + ANSWER_US;
             }
             return Ok(Heard::Unproven { answers });
+        }
+        if self.heard_us.is_some() && self.says.loses(&beat.says) {
+            // Far gateways that come and go move a part as a member does.
+            self.losses = self.losses.saturating_add(1);
+            self.heard_us = Some((now_us, now_us));
+        }
+        let is_news = self.says != beat.says || self.heard_us.is_none();
+        let returns = self.heard_us.is_none();
+        self.says = beat.says;
+        let since_us = self.heard_us.map_or(now_us, |(since_us, _)| since_us);
+        self.heard_us = Some((since_us, now_us));
+        Ok(Heard::Alive { is_news, returns })
+    }
+
+    /// Takes token and number of a heartbeat; returns whether the member has sent it since it knows our
+    /// token, `own`. Otherwise it may be a record.
+    ///
+    /// # Errors
+    /// [`Unheeded::Replayed`] if it is one.
+    pub(super) fn accept(&mut self, own: Token, beat: &Beat) -> Result<bool, Unheeded> {
+        if beat.token == own || self.past.contains(&beat.token) {
+            return Err(Unheeded::Replayed);
+        }
+        if beat.echo != own {
+            self.suppose(beat.token);
+            return Ok(false);
         }
         if self.token == Some(beat.token) {
             if beat.number <= self.number {
@@ -85,12 +107,7 @@ impl Other {
             }
         }
         self.number = beat.number;
-        let is_news = self.says != beat.says || self.heard_us.is_none();
-        let returns = self.heard_us.is_none();
-        self.says = beat.says;
-        let since_us = self.heard_us.map_or(now_us, |(since_us, _)| since_us);
-        self.heard_us = Some((since_us, now_us));
-        Ok(Heard::Alive { is_news, returns })
+        Ok(true)
     }
 
     /// Notes a token that the member may have.
@@ -162,7 +179,9 @@ impl Other {
     }
 
     fn on_loss(&mut self) {
-        self.losses = self.losses.saturating_add(1);
-        self.says = Says::default();
+        // One that had said that it stops was lost then.
+        let nothing = Says::default();
+        self.losses = self.losses.saturating_add(u32::from(self.says.loses(&nothing)));
+        self.says = nothing;
     }
 }

@@ -185,19 +185,22 @@ impl Rack {
         if beat.to != self.ids[self.config.own] {
             return Err(Unheeded::Misdirected);
         }
-        let differs = beat.rack != self.id;
-        if differs != self.differs[sender] && beat.echo == self.token {
-            self.differs[sender] = differs;
-            if differs {
+        if beat.rack != self.id {
+            // It learns from our next heartbeat that the files differ.
+            let was_present = self.others[sender].is_present();
+            if self.others[sender].accept(self.token, &beat)? && !self.differs[sender] {
+                self.differs[sender] = true;
                 self.note(RackEvent::Differs(sender));
             }
-        }
-        if differs {
-            // It learns from our next heartbeat that the files differ.
-            self.others[sender].suppose(beat.token);
+            if was_present && !self.others[sender].is_present() {
+                self.note(RackEvent::Gone(sender));
+                self.next_turn_us = 0;
+            }
             return Err(Unheeded::OtherRack);
         }
-        match self.others[sender].hear(now_us, self.token, &beat)? {
+        let heard = self.others[sender].hear(now_us, self.token, &beat)?;
+        self.differs[sender] &= matches!(heard, Heard::Unproven { .. });
+        match heard {
             Heard::Unproven { answers: true } => self.send_to(sender, beat.token),
             Heard::Unproven { answers: false } => {}
             Heard::Alive { is_news, returns } => {

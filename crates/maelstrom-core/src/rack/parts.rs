@@ -49,18 +49,24 @@ pub fn by_hand(members: &[&str], networks: &[Vec<IpNet>]) -> Vec<Part> {
 }
 
 /// The pieces of the networks of each site. A site has at most [`NETWORKS_MAX`] pieces, which fit into a
-/// Hello.
+/// Hello, and all of them are at most [`PARTS_MAX`], unless there are more networks.
 pub fn by_hash(members: &[&str], sites: &[&[IpNet]]) -> Vec<Part> {
-    let mut pieces: Vec<IpNet> = sites.iter().flat_map(|networks| cut(networks)).collect();
-    pieces.sort();
-    pieces.dedup();
+    let pieces = |most| {
+        let mut pieces: Vec<IpNet> = sites.iter().flat_map(|networks| cut(networks, most)).collect();
+        pieces.sort();
+        // A piece belongs to one part. One that contains others is before them.
+        pieces.dedup_by(|piece, larger| larger.contains(&*piece));
+        pieces
+    };
+    let fits = |pieces: &Vec<IpNet>| pieces.len() <= PARTS_MAX;
+    let pieces = (0..=CUT_MAX).rev().map(pieces).find(fits).unwrap_or_else(|| pieces(0));
     pieces.into_iter().map(|piece| Part::new(piece.to_string(), vec![piece], None, members)).collect()
 }
 
-/// The pieces of the networks of one site.
-fn cut(networks: &[IpNet]) -> Vec<IpNet> {
+/// The pieces of the networks of one site, each cut by at most as many bits.
+fn cut(networks: &[IpNet], most: u8) -> Vec<IpNet> {
     let fits = |bits: &u8| networks.len() << bits <= NETWORKS_MAX;
-    let bits = (0..=CUT_MAX).rev().find(fits).unwrap_or(0);
+    let bits = (0..=most).rev().find(fits).unwrap_or(0);
     let pieces = |network: &IpNet| {
         let len = (network.prefix_len() + bits).min(network.max_prefix_len());
         network.subnets(len).into_iter().flatten().collect::<Vec<_>>()
@@ -110,6 +116,20 @@ mod tests {
         // Many networks stay whole, so that a Hello holds them all.
         let many: Vec<IpNet> = (0..60).map(|n| net(&format!("10.{n}.0.0/16"))).collect();
         assert_eq!(by_hash(&["a"], &[&many]).len(), 60);
+    }
+
+    #[test]
+    fn pieces_of_many_sites_are_larger_and_never_overlap() {
+        let sites: Vec<Vec<IpNet>> =
+            (0..20).map(|n| vec![net(&format!("10.{n}.0.0/16")), net(&format!("fd{n:02}::/32"))]).collect();
+        let sites: Vec<&[IpNet]> = sites.iter().map(Vec::as_slice).collect();
+        assert_eq!(by_hash(&["a", "b"], &sites[..8]).len(), 256, "16 of each network");
+        assert_eq!(by_hash(&["a", "b"], &sites[..9]).len(), 144, "8 of each");
+        assert_eq!(by_hash(&["a", "b"], &sites).len(), 160, "4 of each");
+        let nested = [net("10.0.0.0/8"), net("10.16.0.0/16"), net("10.17.0.0/16")];
+        let parts = by_hash(&["a"], &[&nested[..1], &nested[1..]]);
+        assert_eq!(parts.len(), 16);
+        assert!(parts.iter().all(|part| part.networks[0].prefix_len() == 12));
     }
 
     #[test]

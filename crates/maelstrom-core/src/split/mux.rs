@@ -23,7 +23,7 @@ const DATA_BELOW: usize = 64 << 10;
 /// Output above which no input is taken, so that a far end that does not read cannot make this one keep
 /// answers.
 const OUTPUT_MAX: usize = 1 << 20;
-/// Capacity of an empty stream above which its memory is given back.
+/// Capacity of a stream up to which its memory is kept.
 const CAPACITY_KEPT: usize = 64 << 10;
 
 /// A stream.
@@ -207,7 +207,9 @@ impl Mux {
         }
         self.last = stream;
         self.given.spend(advance, pool)?;
-        if let Some(mut window) = Window::open(pool) {
+        // Connections that the kernel has accepted already for this end find room in the rest.
+        let window = if pool.is_full() { None } else { Window::open(pool) };
+        if let Some(mut window) = window {
             window.take(pool, advance.into());
             self.insert(stream, window, credit);
             events.push(Event::Open { stream, ends });
@@ -333,8 +335,10 @@ impl Mux {
     pub fn on_written(&mut self, stream: u32, bytes: usize, pool: &mut Pool) {
         let Some(known) = self.streams.get_mut(&stream) else { return };
         known.inbound.drain(..bytes);
-        if known.inbound.is_empty() && known.inbound.capacity() > CAPACITY_KEPT {
-            known.inbound = VecDeque::new();
+        // Memory beyond what waits belongs to other streams. A quarter keeps this rare.
+        let (length, capacity) = (known.inbound.len(), known.inbound.capacity());
+        if capacity > CAPACITY_KEPT && length < capacity / 4 {
+            known.inbound.shrink_to((2 * length).max(CAPACITY_KEPT / 2));
         }
         let granted = known.window.on_taken(bytes, pool);
         self.grant(stream, granted);
@@ -375,6 +379,16 @@ impl Mux {
     /// Whether the far end has been heard at all.
     pub fn is_heard(&self) -> bool {
         self.is_heard
+    }
+
+    /// Whether numbers of streams run out, so that the carrier should end when it has none.
+    pub fn is_worn(&self) -> bool {
+        self.last > u32::MAX / 2
+    }
+
+    /// Whether no stream can be opened any more.
+    pub fn is_used_up(&self) -> bool {
+        self.last == u32::MAX
     }
 
     /// Whether the far end opens no more connections.
@@ -429,12 +443,16 @@ impl Mux {
         self.rtt_us
     }
 
-    /// Ends the carrier: gives everything back to the pool, and returns the streams that it had.
-    pub fn end(self, pool: &mut Pool) -> Vec<u32> {
-        let mut streams: Vec<u32> = self.streams.keys().copied().collect();
-        streams.sort_unstable();
+    /// Ends the carrier: gives everything back to the pool, and returns the streams that it had. With those that
+    /// have ended in both directions come the bytes that wait for their hosts: nothing of them is missing.
+    pub fn end(self, pool: &mut Pool) -> Vec<(u32, Option<VecDeque<u8>>)> {
         self.given.close(pool);
-        self.streams.into_values().for_each(|stream| stream.window.close(pool));
+        let ended = |(number, stream): (u32, Stream)| {
+            stream.window.close(pool);
+            (number, (stream.is_ended && stream.is_far_ended).then_some(stream.inbound))
+        };
+        let mut streams: Vec<_> = self.streams.into_iter().map(ended).collect();
+        streams.sort_unstable_by_key(|&(number, _)| number);
         streams
     }
 
@@ -463,5 +481,45 @@ impl Mux {
 
     fn put(&mut self, stream: u32, body: Body<'_>) {
         Frame { stream, body }.write(&mut self.out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_follows_what_waits_for_a_host() {
+        let mut pool = Pool::new(64 << 20, 1);
+        let mut mux = Mux::new(Role::Dialer, 0);
+        let address = ([10, 81, 1, 2], 40_000).into();
+        let stream = mux.open(Ends { client: address, server: address }, &mut pool).unwrap();
+        let capacity = |mux: &Mux| mux.streams[&stream].inbound.capacity();
+        let known = mux.streams.get_mut(&stream).unwrap();
+        let bytes = 3 << 20;
+        known.window.on_received(bytes).unwrap();
+        known.inbound.extend(vec![7; bytes]);
+        let mut waiting = bytes;
+        while waiting > 1 {
+            let taken = waiting.div_ceil(3).min(waiting - 1);
+            mux.on_written(stream, taken, &mut pool);
+            waiting -= taken;
+            assert!(capacity(&mux) <= CAPACITY_KEPT.max(4 * waiting), "{} for {waiting}", capacity(&mux));
+        }
+        assert_eq!(mux.inbound(stream), (&[7][..], &[][..]));
+    }
+
+    #[test]
+    fn the_last_stream_of_a_carrier_is_the_last() {
+        let mut pool = Pool::new(64 << 20, 1);
+        let mut mux = Mux::new(Role::Dialer, 0);
+        let address = ([10, 81, 1, 2], 40_000).into();
+        let ends = Ends { client: address, server: address };
+        assert!(!mux.is_worn());
+        mux.last = u32::MAX - 1;
+        assert!(mux.is_worn() && !mux.is_used_up());
+        assert_eq!(mux.open(ends, &mut pool), Some(u32::MAX));
+        assert!(mux.is_used_up());
+        assert_eq!(mux.open(ends, &mut pool), None);
     }
 }

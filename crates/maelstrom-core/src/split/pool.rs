@@ -9,7 +9,8 @@
 //! - The other half goes to the streams that use it. A new stream gets an eighth of what is free, so that a
 //!   short transfer needs no further credit. A stream that has used up its credit, and whose host keeps up,
 //!   gets more, up to its share: three quarters of this half, divided by the number of streams that want more
-//!   than their part.
+//!   than their part, and twice what is free. Hosts that have taken bytes fast and then take none thus leave
+//!   room in which others grow.
 //! - A sixth of it can be given to carriers in equal parts, in advance, for streams that are not open yet
 //!   (`advance.rs`).
 //! - A stream that holds more than its share, because others have come, is not granted again what its host
@@ -21,6 +22,10 @@ use super::frame::Fault;
 
 /// Credit of each stream at its beginning, in both directions, in bytes.
 pub const INITIAL: u32 = 16 << 10;
+/// Streams that are left to this end for connections which the kernel has accepted when no more are taken.
+const HEADROOM: u64 = 32;
+/// Bytes that a host takes before they are granted again, of large windows.
+const GRANTED: u64 = 1 << 20;
 /// Smallest buffer in bytes: 64 streams.
 pub const BUFFER_MIN: u64 = 64 * 2 * INITIAL as u64;
 
@@ -67,6 +72,11 @@ impl Pool {
     /// Maximum number of streams.
     pub fn streams_max(&self) -> u64 {
         self.streams_max
+    }
+
+    /// Whether no more streams should be opened.
+    pub fn is_full(&self) -> bool {
+        self.streams + HEADROOM >= self.streams_max
     }
 
     /// Bytes that the streams may hold at present, without those that others get in advance.
@@ -178,7 +188,7 @@ impl Window {
         pool.extra -= kept;
         self.owed += bytes - kept;
         let grown = self.grow(pool);
-        if self.owed < self.size() / 4 {
+        if self.owed < (self.size() / 4).min(GRANTED) {
             return grown;
         }
         let granted = self.owed.min(u64::from(u32::MAX - grown));
@@ -193,10 +203,10 @@ impl Window {
         if !self.is_limited || self.received - self.taken > self.size() / 2 {
             return 0;
         }
-        // The rest is for new streams, of which a part may have been given in advance.
-        let lent_max = pool.extra_max - pool.extra_max / 4;
-        let wanted = pool.share().saturating_sub(self.extra);
-        let bytes = wanted.min(lent_max.saturating_sub(pool.extra)).min(u64::from(u32::MAX));
+        // Twice what is free then, which counts what was given in advance.
+        let most = (pool.extra_max - (pool.extra - self.extra)) / 3 * 2;
+        let wanted = pool.share().min(most).saturating_sub(self.extra);
+        let bytes = wanted.min(pool.free()).min(u64::from(u32::MAX));
         self.is_limited = bytes == 0;
         self.take(pool, bytes);
         bytes as u32 // at most u32::MAX
@@ -259,6 +269,8 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    /// Bytes above the first part that a lone stream gets of 64 MiB.
+    const LONE: u64 = 32 * MIB / 3 * 2;
 
     /// A sender that has always more to send, and whose host takes everything at once. Returns its window's
     /// size after `rounds` windows.
@@ -273,15 +285,34 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_stream_gets_three_quarters_of_the_half_and_leaves_the_rest_to_new_ones() {
+    fn a_lone_stream_gets_two_thirds_of_the_half_and_leaves_the_rest_to_others() {
         let mut pool = Pool::new(64 * MIB, 1);
         let mut window = Window::open(&mut pool).unwrap();
         assert_eq!(u64::from(window.begin(&mut pool)), 4 * MIB);
-        assert_eq!(run(&mut window, &mut pool, 3), 24 * MIB + u64::from(INITIAL));
+        assert_eq!(run(&mut window, &mut pool, 3), LONE + u64::from(INITIAL));
         let mut next = Window::open(&mut pool).unwrap();
-        assert_eq!(u64::from(next.begin(&mut pool)), MIB);
+        assert_eq!(u64::from(next.begin(&mut pool)), (32 * MIB - LONE) / 8);
         next.close(&mut pool);
         window.close(&mut pool);
+        assert_eq!((pool.promised(), pool.sharers), (0, 0));
+    }
+
+    #[test]
+    fn hosts_that_have_been_fast_and_stop_leave_room_in_which_others_grow() {
+        let mut pool = Pool::new(64 * MIB, 1);
+        let mut windows: Vec<Window> = Vec::new();
+        for expected in [21, 7, 2] {
+            let mut window = Window::open(&mut pool).unwrap();
+            window.begin(&mut pool);
+            let size = run(&mut window, &mut pool, 3);
+            assert!(size > expected * MIB, "{size} with {} that have stopped", windows.len());
+            // Its host takes nothing of what comes now.
+            let bytes = (window.limit - window.received) as usize;
+            window.on_received(bytes).unwrap();
+            assert_eq!(window.on_limited(&mut pool), 0);
+            windows.push(window);
+        }
+        windows.into_iter().for_each(|window| window.close(&mut pool));
         assert_eq!((pool.promised(), pool.sharers), (0, 0));
     }
 
@@ -332,7 +363,7 @@ mod tests {
         assert_eq!(given, [1_398_101, 1_398_101, 1_398_101, 1_398_101, 1]);
         let mut window = Window::open(&mut pool).unwrap();
         window.begin(&mut pool);
-        assert_eq!(run(&mut window, &mut pool, 3), 24 * MIB + u64::from(INITIAL));
+        assert_eq!(run(&mut window, &mut pool, 3), LONE + u64::from(INITIAL));
         let mut next = Window::open(&mut pool).unwrap();
         assert!(next.begin(&mut pool) > 300 << 10);
         // The part of the advance that a stream has counts when it is opened.

@@ -436,6 +436,38 @@ fn a_member_with_another_file_is_named_and_takes_nothing_from_others() {
         assert_eq!(lan.count(member, |event| *event == RackEvent::Differs(0)), 1);
     }
     assert!(lan.rack(0).differs(1) && lan.rack(0).differs(2));
+    // It gets the same file, and a record of its heartbeats with the other one shows nothing.
+    lan.parts = one_each;
+    lan.kill(0);
+    lan.start(0);
+    lan.advance(3 * SECOND_US);
+    assert!(!lan.rack(1).differs(0) && lan.rack(1).is_present(0));
+    let before = lan.events.len();
+    for (from, to, bytes) in lan.sent.clone() {
+        if (from, to) == (0, 1) {
+            lan.inject(0, 1, &bytes);
+        }
+    }
+    lan.advance(SECOND_US);
+    assert_eq!(lan.events.len(), before, "{:?}", &lan.events[before..]);
+    assert!(!lan.rack(1).differs(0) && lan.rack(1).is_present(0));
+}
+
+#[test]
+fn a_far_gateway_that_comes_and_goes_moves_a_part_ever_more_rarely() {
+    let mut lan = Lan::settled();
+    let taken = |lan: &Lan| lan.count(0, |event| *event == RackEvent::Taken(0));
+    let before = taken(&lan);
+    for _ in 0..12 {
+        for is_up in [false, true] {
+            lan.wan[0] = is_up;
+            lan.advance(2 * SECOND_US);
+        }
+    }
+    let moves = taken(&lan) - before;
+    assert!((1..=4).contains(&moves), "{moves} of 12");
+    lan.advance(40 * SECOND_US);
+    assert_eq!(lan.protectors(0), [0]);
 }
 
 #[test]

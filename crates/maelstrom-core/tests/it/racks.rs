@@ -352,6 +352,27 @@ fn without_a_holder_nothing_is_protected_and_nothing_comes_twice() {
 }
 
 #[test]
+fn a_gateway_that_leaves_its_rack_protects_what_its_peer_knows() {
+    let mut net = Net::up();
+    net.hold(TWO, &[]);
+    net.advance(1_000_000);
+    let now_us = net.now_us;
+    net.gateway(ONE).hold(now_us, None);
+    let [one, other] = parts();
+    assert!(net.gateway(ONE).protects(one) && !net.gateway(ONE).protects(other));
+    // Its peer does not watch for packets of the other part yet.
+    let before = net.protected(ONE);
+    net.send(1, false);
+    assert_eq!(net.protected(ONE), before);
+    net.send(0, false);
+    assert_eq!(net.protected(ONE), before + 1);
+    net.advance(1_000_000);
+    assert!(net.gateway(ONE).protects(other));
+    net.run(60);
+    assert_eq!(net.settle(), ALL);
+}
+
+#[test]
 fn a_change_before_the_session_is_known_at_both_ends() {
     let mut net = Net::up();
     for step in 0..12 {

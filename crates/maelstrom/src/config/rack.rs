@@ -8,11 +8,12 @@ use diagnostics::settings::{Draft as _, Fallback, Fault, Optional, Setting, Text
 use diagnostics::{Diagnostic, Findings, quoted};
 use ipnet::IpNet;
 use maelstrom_core::PeerKey;
+use maelstrom_core::overlaps;
 use maelstrom_core::rack::{MEMBERS_MAX, Member, PARTS_MAX, Part, RackConfig, by_hand, by_hash};
 
 use super::draft::{Draft, PeerDraft};
-use super::keys::networks;
-use super::types::{Mode, Peer};
+use super::keys::{NETWORKS_MAX, networks};
+use super::types::{Mode, PathChoice, Peer};
 use super::values::{self, PEER_NAME_CHARS_MAX};
 
 diagnostics::settings! {
@@ -190,7 +191,8 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
         return;
     }
     let at = rack.keys.span_of("member");
-    let faults = [own_fault(rack), mode_fault(draft), count_fault(draft), key_fault(draft)];
+    let faults =
+        [own_fault(rack), mode_fault(draft), path_fault(draft), count_fault(draft), key_fault(draft)];
     faults.into_iter().flatten().for_each(|finding| findings.add(finding.at(at.clone())));
     members_differ(rack, findings);
     parts_fit(draft, findings);
@@ -277,14 +279,36 @@ fn count_fault(draft: &Draft) -> Option<Diagnostic> {
             finding.help("add a `[[member]]` section for each gateway of the rack, or leave `[rack]` out"),
         );
     }
-    let networks: usize = draft.peers.iter().map(|peer| peer.networks.len()).sum();
     let is_by_hash = draft.rack.members.iter().all(|member| stated(member.networks.as_ref()).is_empty());
-    (is_by_hash && networks > PARTS_MAX).then(|| {
+    let sites: Vec<Vec<IpNet>> = draft.peers.iter().map(values_of).collect();
+    let sites: Vec<&[IpNet]> = sites.iter().map(Vec::as_slice).collect();
+    let parts = if is_by_hash { by_hash(&[], &sites).len() } else { 0 };
+    (parts > PARTS_MAX).then(|| {
         Diagnostic::error("out-of-range", "a rack has too many parts")
             .expected(format!("at most {PARTS_MAX} networks of all peers"))
-            .seen(networks.to_string())
+            .seen(parts.to_string())
             .help("state the `networks` of each member")
     })
+}
+
+/// The networks of a peer.
+fn values_of(peer: &PeerDraft) -> Vec<IpNet> {
+    peer.networks.iter().map(|network| network.value).collect()
+}
+
+/// The gateways of a rack show a packet to each other's peers, and every one must judge by itself which
+/// missing packets were lost.
+fn path_fault(draft: &Draft) -> Option<Diagnostic> {
+    let is_trusted =
+        |peer: &&PeerDraft| peer.path.as_ref().is_some_and(|path| path.value == PathChoice::Trusted);
+    draft.peers.iter().find(is_trusted)?;
+    let finding = Diagnostic::error("rack-path", "a member of a rack trusts the path of a peer");
+    Some(
+        finding
+            .expected("`path = \"checked\"`")
+            .note("packets that passed another member would be delivered twice")
+            .help("leave `path` out"),
+    )
 }
 
 fn key_fault(draft: &Draft) -> Option<Diagnostic> {
@@ -360,8 +384,24 @@ fn parts_fit(draft: &Draft, findings: &mut Findings) {
             );
         }
     }
+    let own: Vec<IpNet> = parts.iter().map(|(_, part)| part.value).collect();
+    for (index, peer) in draft.peers.iter().enumerate() {
+        let theirs = values_of(peer);
+        let count = own.iter().flat_map(|part| overlaps(&theirs, part)).count();
+        if count > NETWORKS_MAX {
+            let message = format!("the members divide the networks of {} into too many", peer.label(index));
+            findings.add(
+                Diagnostic::error("out-of-range", message)
+                    .at(peer.networks.first().and_then(|network| network.span.clone()))
+                    .expected(format!(
+                        "at most {NETWORKS_MAX}, which one member tells the far gateway if it is alone"
+                    ))
+                    .seen(count.to_string())
+                    .help("give larger networks to the members"),
+            );
+        }
+    }
     for network in draft.peers.iter().flat_map(|peer| &peer.networks) {
-        let own: Vec<IpNet> = parts.iter().map(|(_, part)| part.value).collect();
         if !covers(&own, network.value) {
             findings.add(
                 Diagnostic::error(

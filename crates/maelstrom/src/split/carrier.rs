@@ -10,6 +10,8 @@ use maelstrom_core::split::{
 };
 use netio::transparent;
 
+use super::warmth::Warmth;
+
 /// Room for input before both ends have proven themselves.
 const INPUT_FIRST: usize = 512;
 /// Room for input, more than a frame.
@@ -36,6 +38,8 @@ pub(super) enum Broken {
     Fault(#[from] Fault),
     #[error("the far gateway does not answer")]
     Silent,
+    #[error("it has no more numbers for connections, and another one takes its place")]
+    Worn,
 }
 
 #[derive(Debug)]
@@ -73,6 +77,7 @@ pub(super) struct Carrier {
     pub(super) retransmits: u64,
     /// Bytes that the kernel holds back before they are sent.
     unsent: u32,
+    pub(super) warmth: Warmth,
 }
 
 impl Carrier {
@@ -92,6 +97,7 @@ impl Carrier {
             waiting: VecDeque::new(),
             retransmits: 0,
             unsent: transparent::UNSENT,
+            warmth: Warmth::default(),
         }
     }
 
@@ -110,8 +116,8 @@ impl Carrier {
         if let Stage::Up(mux) = &mut self.stage { Some(mux) } else { None }
     }
 
-    /// Ends the carrier; returns the streams that it had.
-    pub(super) fn end(self, pool: &mut Pool) -> Vec<u32> {
+    /// Ends the carrier; returns the streams that it had, as [`Mux::end`] does.
+    pub(super) fn end(self, pool: &mut Pool) -> Vec<(u32, Option<VecDeque<u8>>)> {
         if let Stage::Up(mux) = self.stage { mux.end(pool) } else { Vec::new() }
     }
 

@@ -139,14 +139,14 @@ impl Driver {
         }
         debug!(carrier = %self.plan.sites[site].carrier, "a carrier has ended: {reason}");
         self.counts.carriers_ended += 1;
-        for stream in carrier.end(&mut self.pool) {
+        for (stream, rest) in carrier.end(&mut self.pool) {
             if let Some(late) = &mut self.late {
                 late.lose(index, stream);
             }
-            if let Some(&flow) = self.by_stream.get(&(index, stream)) {
-                self.forget(flow);
-                self.counts.reset_with_carrier += 1;
-            }
+            let Some(&flow) = self.by_stream.get(&(index, stream)) else { continue };
+            let Some(flow) = self.forget(flow) else { continue };
+            let is_whole = rest.is_some_and(|rest| self.hand_over_rest(flow, rest));
+            self.counts.reset_with_carrier += u64::from(!is_whole);
         }
         if role == Role::Dialer {
             self.tell(site, &reason.to_string());

@@ -13,6 +13,7 @@ use super::carrier::Carrier;
 use super::driver::{DIAL_US, Driver, FLOW, SERVED_MAX, is_sound};
 use super::flow::{Flow, Served, refusal};
 use super::site::Unsplit;
+use super::warmth;
 use crate::passive::clock_us;
 
 /// Maximum number of connections of a listener that are accepted at a time.
@@ -71,14 +72,14 @@ impl Driver {
         self.add_flow(Flow::new(socket, site, place, false, clock_us()))
     }
 
-    /// Asks the far gateway for a connection on the carrier with the fewest. Returns carrier and stream.
+    /// Asks the far gateway for a connection, on a carrier that is fast and has few. Returns carrier and stream.
     pub(super) fn open_stream(&mut self, site: usize, ends: Ends) -> Option<(usize, u32)> {
         let now_us = clock_us();
         let usable = self.carriers.iter().filter_map(|(index, carrier)| {
             let mux = carrier.mux().filter(|_| carrier.site == site && carrier.role == Role::Dialer)?;
-            is_sound(mux, now_us).then(|| (mux.streams(), index))
+            (is_sound(mux, now_us) && !mux.is_used_up()).then(|| (carrier.warmth, mux.streams(), index))
         });
-        let (_, index) = usable.min()?;
+        let index = warmth::choose(&usable.collect::<Vec<_>>())?;
         let mux = self.carriers.get_mut(index).and_then(Carrier::mux_mut)?;
         Some((index, mux.open(ends, &mut self.pool)?))
     }
@@ -97,6 +98,12 @@ impl Driver {
 
     pub(super) fn handle_event(&mut self, carrier: usize, event: Event) {
         let now_us = clock_us();
+        if let Event::Refused(_, Refusal::Full) = event
+            && let Some(carrier) = self.carriers.get(carrier)
+        {
+            self.sites[carrier.site].far_full_until_us = now_us + DIAL_US;
+            self.follow_site(carrier.site, now_us);
+        }
         let is_late = self.late.as_mut().is_some_and(|late| late.hear(carrier, event, now_us));
         let (stream, is_gone) = match event {
             Event::Open { stream, ends } => return self.open(carrier, stream, ends),
@@ -198,7 +205,7 @@ impl Driver {
                 }
                 self.counts.finished += 1;
                 if let Some(flow) = self.forget(index) {
-                    self.part(flow);
+                    self.part(flow.socket, clock_us());
                 }
             }
             Served::Reset => self.reset(index),

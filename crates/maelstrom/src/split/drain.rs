@@ -14,13 +14,16 @@ impl Driver {
         let now_us = clock_us();
         let time = self.plan.drain;
         self.drained_by_us = Some(now_us + time.as_micros() as u64);
+        self.expire_asked(now_us, true);
         for site in 0..self.sites.len() {
             self.follow_site(site, now_us);
         }
-        self.expire_asked(now_us, true);
         for index in self.carriers.indices() {
-            if let Some(mux) = self.carriers.get_mut(index).and_then(Carrier::mux_mut) {
-                mux.leave();
+            match self.carriers.get_mut(index).map(Carrier::mux_mut) {
+                Some(Some(mux)) => mux.leave(),
+                // The far gateway would use it without having heard of the end.
+                Some(None) => drop(self.carriers.remove(index)),
+                None => {}
             }
         }
         let connections = self.by_stream.len();
@@ -46,6 +49,7 @@ impl Driver {
             return true;
         }
         connections == 0
+            && self.rests.iter().next().is_none()
             && self.parting.is_empty()
             && self.carriers.iter().all(|(_, carrier)| is_sent(carrier))
     }

@@ -18,13 +18,14 @@ use netio::transparent::{self, CarrierOptions};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use tracing::{info, warn};
 
-use super::carrier::Carrier;
+use super::carrier::{Broken, Carrier};
 use super::carriers::CARRIERS;
 use super::flow::Flow;
 use super::late::Late;
 use super::plan::{FarSite, Plan};
 use super::pressure::Pressure;
 use super::report::Counts;
+use super::rests::Rest;
 use super::site::{Site, Unsplit};
 use super::slots::Slots;
 use super::spool::Spool;
@@ -35,15 +36,17 @@ pub(super) const DIAL_US: u64 = 1_000_000;
 /// Time without a frame after which a carrier gets no new connections.
 const DOUBT_US: u64 = 3_000_000;
 /// Interval between looks at what is due.
-const TICK_US: u64 = 100_000;
+pub(super) const TICK_US: u64 = 100_000;
 /// Time for which no connection is taken after a flood of first packets was seen.
 const FLOOD_US: u64 = 5_000_000;
 /// Maximum number of turns of flows in one turn of the loop.
 pub(super) const SERVED_MAX: usize = 1_024;
 /// Maximum number of events of one wait.
 const EVENTS_MAX: usize = 256;
-/// Streams that are kept for connections which the kernel has accepted as a listener closes.
-const HEADROOM: u64 = 32;
+
+/// What sockets of carriers and hosts report.
+const CHANGES: EpollFlags =
+    EpollFlags::EPOLLIN.union(EpollFlags::EPOLLOUT).union(EpollFlags::EPOLLRDHUP).union(EpollFlags::EPOLLET);
 
 const WAKE: u64 = 1 << 32;
 const DOOR: u64 = 2 << 32;
@@ -51,6 +54,7 @@ const LISTENER: u64 = 3 << 32;
 pub(super) const CARRIER: u64 = 4 << 32;
 pub(super) const FLOW: u64 = 5 << 32;
 const QUEUE: u64 = 6 << 32;
+pub(super) const REST: u64 = 7 << 32;
 
 /// All state of split mode.
 pub(super) struct Driver {
@@ -78,6 +82,8 @@ pub(super) struct Driver {
     paused: (u64, Unsplit),
     /// Sockets of connections that have ended, since when; the kernel still has bytes of them for a host.
     pub(super) parting: VecDeque<(u64, TcpStream)>,
+    /// Last bytes of connections whose carrier has gone.
+    pub(super) rests: Slots<Rest>,
     /// Number of the next look at connections.
     pub(super) look: usize,
     /// Time until which the last connections may end, once the gateway stops.
@@ -141,6 +147,7 @@ impl Driver {
             pressure: Pressure::default(),
             paused: (0, Unsplit::Flood),
             parting: VecDeque::new(),
+            rests: Slots::default(),
             look: 0,
             drained_by_us: None,
             late,
@@ -214,14 +221,19 @@ impl Driver {
                     self.enqueue(index);
                 }
             }
+            REST => self.serve_rest(index),
             _ => {}
         }
     }
 
     /// Watches a socket for changes.
     pub(super) fn watch(&self, socket: &TcpStream, token: u64) -> io::Result<()> {
-        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-        Ok(self.epoll.add(socket, EpollEvent::new(flags, token))?)
+        Ok(self.epoll.add(socket, EpollEvent::new(CHANGES, token))?)
+    }
+
+    /// Watches a socket that is watched already under another token.
+    pub(super) fn watch_again(&self, socket: &TcpStream, token: u64) -> io::Result<()> {
+        Ok(self.epoll.modify(socket, &mut EpollEvent::new(CHANGES, token))?)
     }
 
     /// Watches a socket no longer.
@@ -233,7 +245,9 @@ impl Driver {
         for index in self.carriers.indices() {
             let Some(carrier) = self.carriers.get_mut(index) else { continue };
             let due = carrier.handle_timeout(now_us, &mut self.pool);
-            if let Err(reason) = due {
+            let is_worn = |mux: &Mux| mux.is_worn() && mux.streams() == 0;
+            let worn = carrier.mux().is_some_and(is_worn).then_some(Broken::Worn);
+            if let Some(reason) = due.err().or(worn) {
                 self.end_carrier(index, &reason);
             }
         }
@@ -273,7 +287,11 @@ impl Driver {
         self.tell_state(site, is_up, unsplit);
         self.sites[site].unsplit = unsplit;
         if unsplit.is_some() {
-            return self.sites[site].fall_silent();
+            // Servers have been reached for some clients, whose first packets are taken all the same.
+            if !self.late.as_ref().is_some_and(|late| late.awaits(site)) {
+                self.sites[site].fall_silent();
+            }
+            return;
         }
         if self.sites[site].is_listening() {
             return;
@@ -312,6 +330,8 @@ impl Driver {
             Some(if is_far_leaving { Unsplit::FarStops } else { Unsplit::Carrier })
         } else if self.is_full() {
             Some(Unsplit::Full)
+        } else if now_us < self.sites[site].far_full_until_us {
+            Some(Unsplit::FarFull)
         } else {
             Some(self.paused.1).filter(|_| now_us < self.paused.0)
         }
@@ -332,7 +352,7 @@ impl Driver {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.pool.streams() + HEADROOM >= self.pool.streams_max()
+        self.pool.is_full()
     }
 }
 

@@ -4,6 +4,9 @@ use std::io::{self, ErrorKind, IoSlice, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 
 use maelstrom_core::split::{Mux, Pool, Refusal};
+use nix::libc::{
+    EACCES, EADDRINUSE, EADDRNOTAVAIL, ECONNREFUSED, ECONNRESET, EMFILE, ENFILE, ENOBUFS, ENOMEM, EPERM,
+};
 
 use super::spool::{Queue, Spool, Taken};
 use crate::passive::clock_us;
@@ -123,6 +126,11 @@ impl Flow {
         }
     }
 
+    /// Whether the disk may have room for it by now.
+    pub(super) fn awaits_disk(&self) -> bool {
+        self.is_readable || self.spooled.has_rest()
+    }
+
     /// Whether the connection to the server is open.
     fn finish_connecting(&mut self) -> io::Result<bool> {
         if let Some(error) = self.socket.take_error()? {
@@ -165,9 +173,17 @@ impl Flow {
 
     /// Takes bytes from the host: a frame if the far gateway takes them at present, otherwise to the disk, if
     /// there is room. Bytes on disk go first.
-    fn read(&mut self, mux: &mut Mux, spool: Option<&mut Spool>, moved: &mut Moved) -> io::Result<Served> {
+    fn read(
+        &mut self,
+        mux: &mut Mux,
+        mut spool: Option<&mut Spool>,
+        moved: &mut Moved,
+    ) -> io::Result<Served> {
         if self.is_read {
             return Ok(Served::Waits);
+        }
+        if let Some(spool) = &mut spool {
+            spool.retry(&mut self.spooled, clock_us());
         }
         let has_credit = mux.room(self.stream) > 0;
         let is_open = has_credit && mux.has_room();
@@ -237,8 +253,11 @@ impl Flow {
 
 /// Why a server cannot be reached, for the far gateway.
 pub(super) fn refusal(error: &io::Error) -> Refusal {
-    match error.kind() {
-        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => Refusal::Refused,
+    match error.raw_os_error() {
+        Some(ECONNREFUSED | ECONNRESET) => Refusal::Refused,
+        Some(EMFILE | ENFILE | ENOBUFS | ENOMEM) => Refusal::Full,
+        // This gateway cannot have the client's address and port; the client's own packets may pass.
+        Some(EADDRINUSE | EADDRNOTAVAIL | EACCES | EPERM) => Refusal::Foreign,
         _ => Refusal::Unreachable,
     }
 }

@@ -3,22 +3,27 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use maelstrom_core::split::{Ends, Event, Refusal};
 use netio::divert::Fate;
-use netio::queue::{FirstPacket, PacketId, Queue};
+use netio::queue::{FirstPacket, PACKETS_MAX, PacketId, Queue};
 use tracing::debug;
 
 use super::carrier::Carrier;
 use super::driver::Driver;
 
 /// Maximum number of first packets that are read at a time.
-const PACKETS_MAX: usize = 64;
+const READ_MAX: usize = 64;
 /// Longest wait for a server: longer than a kernel tries to connect.
 const PATIENCE_US: u64 = 150_000_000;
 /// Time from the release of a first packet to the connection.
 const HANDSHAKE_US: u64 = 20_000_000;
+
+/// Maximum number of first packets that wait, of all and of one client. The kernel drops those that find its
+/// queue full.
+const WAITING_MAX: usize = PACKETS_MAX as usize * 3 / 4;
+const WAITING_OF_CLIENT_MAX: usize = WAITING_MAX / 4;
 
 /// Client and server.
 type Key = (SocketAddr, SocketAddr);
@@ -30,6 +35,9 @@ pub(super) struct Late {
     mark: u32,
     asked: HashMap<Key, Asked>,
     by_stream: HashMap<(usize, u32), Key>,
+    /// Numbers of first packets that wait, by client.
+    waiting: HashMap<IpAddr, usize>,
+    waiting_all: usize,
 }
 
 /// A connection that was asked of the far gateway.
@@ -37,6 +45,7 @@ pub(super) struct Late {
 struct Asked {
     /// The first packet, until it is released.
     waiting: Option<PacketId>,
+    site: usize,
     carrier: usize,
     stream: u32,
     /// Time of the last step.
@@ -47,7 +56,43 @@ impl Late {
     /// Takes the queue of this number, whose packets get marks beside this one.
     pub(super) fn open(number: u16, mark: u32) -> io::Result<Self> {
         let queue = Queue::open(number)?;
-        Ok(Self { queue, mark, asked: HashMap::new(), by_stream: HashMap::new() })
+        Ok(Self {
+            queue,
+            mark,
+            asked: HashMap::new(),
+            by_stream: HashMap::new(),
+            waiting: HashMap::new(),
+            waiting_all: 0,
+        })
+    }
+
+    /// Whether connections to this site have no socket yet.
+    pub(super) fn awaits(&self, site: usize) -> bool {
+        self.asked.values().any(|asked| asked.site == site)
+    }
+
+    /// Whether a further first packet of this client may wait.
+    fn has_room(&self, client: IpAddr) -> bool {
+        let of_client = self.waiting.get(&client).copied().unwrap_or_default();
+        self.waiting_all < WAITING_MAX && of_client < WAITING_OF_CLIENT_MAX
+    }
+
+    fn insert(&mut self, key: Key, asked: Asked) {
+        self.by_stream.insert((asked.carrier, asked.stream), key);
+        self.asked.insert(key, asked);
+        *self.waiting.entry(key.0.ip()).or_default() += 1;
+        self.waiting_all += 1;
+    }
+
+    /// A first packet of this client waits no longer.
+    fn release(&mut self, client: IpAddr) {
+        self.waiting_all -= 1;
+        if let Some(count) = self.waiting.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                self.waiting.remove(&client);
+            }
+        }
     }
 
     fn decide(&self, packet: PacketId, fate: Fate) {
@@ -66,6 +111,9 @@ impl Late {
     fn remove(&mut self, key: Key) -> Option<Asked> {
         let asked = self.asked.remove(&key)?;
         self.by_stream.remove(&(asked.carrier, asked.stream));
+        if asked.waiting.is_some() {
+            self.release(key.0.ip());
+        }
         Some(asked)
     }
 
@@ -92,6 +140,7 @@ impl Late {
                 if let Some(asked) = self.asked.get_mut(&key) {
                     asked.since_us = now_us;
                     if let Some(packet) = asked.waiting.take() {
+                        self.release(key.0.ip());
                         self.decide(packet, Fate::Taken);
                     }
                 }
@@ -134,7 +183,7 @@ impl Late {
 impl Driver {
     /// Asks far gateways for the connections whose first packets wait.
     pub(super) fn ask_for_connections(&mut self, now_us: u64) {
-        for _ in 0..PACKETS_MAX {
+        for _ in 0..READ_MAX {
             let Some(late) = &mut self.late else { return };
             match late.queue.recv() {
                 Ok(Some(packet)) => self.ask(packet, now_us),
@@ -154,12 +203,13 @@ impl Driver {
             return if asked.waiting.is_some() { late.discard(id) } else { late.decide(id, Fate::Taken) };
         }
         let site = self.plan.sites.iter().position(|site| site.contains(server.ip()));
-        let site = site.filter(|&site| self.sites[site].is_listening());
-        let opened = site.and_then(|site| self.open_stream(site, Ends { client, server }));
+        let has_room = self.late.as_ref().is_some_and(|late| late.has_room(client.ip()));
+        let takes = |site: usize| self.sites[site].is_listening() && self.sites[site].unsplit.is_none();
+        let site = site.filter(|&site| has_room && takes(site));
+        let opened = site.and_then(|site| Some((site, self.open_stream(site, Ends { client, server })?)));
         let Some(late) = &mut self.late else { return };
-        let Some((carrier, stream)) = opened else { return late.decide(id, Fate::Forwarded) };
-        late.asked.insert(key, Asked { waiting: Some(id), carrier, stream, since_us: now_us });
-        late.by_stream.insert((carrier, stream), key);
+        let Some((site, (carrier, stream))) = opened else { return late.decide(id, Fate::Forwarded) };
+        late.insert(key, Asked { waiting: Some(id), site, carrier, stream, since_us: now_us });
     }
 
     /// Gives up connections that have no socket yet: those that have waited for too long, or all.

@@ -1,11 +1,11 @@
 //! The kernel's knowledge of the sockets of the loop: segments sent again, round trips, rates, and ends of
 //! connections.
 
+use std::net::TcpStream;
+
 use netio::transparent;
 
 use super::driver::Driver;
-use super::flow::Flow;
-use crate::passive::clock_us;
 
 /// Number of looks in which each connection is seen once: a second.
 const LOOKS: usize = 10;
@@ -26,6 +26,7 @@ impl Driver {
             site.retransmits_wan += state.retransmits.saturating_sub(before);
             site.rtt_min_us = site.rtt_min_us.into_iter().chain(state.rtt_min_us).min();
             carrier.follow_rate(state.rate.unwrap_or_default());
+            carrier.warmth.follow(&state);
         }
         self.look = (self.look + 1) % LOOKS;
         for index in (self.look..self.flows.bound()).step_by(LOOKS) {
@@ -33,6 +34,10 @@ impl Driver {
             let Ok(state) = transparent::state(&flow.socket) else { continue };
             let before = std::mem::replace(&mut flow.retransmits, state.retransmits);
             self.sites[flow.site].retransmits_lan += state.retransmits.saturating_sub(before);
+            // Nothing else wakes a host whose bytes found no room on disk.
+            if self.spool.is_some() && flow.awaits_disk() {
+                self.enqueue(index);
+            }
             self.give_up_if_late(index, now_us);
         }
         self.parting.retain(|(since_us, socket)| {
@@ -44,15 +49,13 @@ impl Driver {
     /// Keeps the socket of a connection that has ended in both directions until its host has everything. A
     /// process that ends takes the rules of nftables with it, and the host's last words would not reach the
     /// socket.
-    pub(super) fn part(&mut self, flow: Flow) {
-        if transparent::state(&flow.socket).is_ok_and(|state| state.is_over)
-            || self.ignore(&flow.socket).is_err()
-        {
+    pub(super) fn part(&mut self, socket: TcpStream, now_us: u64) {
+        if transparent::state(&socket).is_ok_and(|state| state.is_over) || self.ignore(&socket).is_err() {
             return;
         }
         if self.parting.len() == PARTING_MAX {
             self.parting.pop_front();
         }
-        self.parting.push_back((clock_us(), flow.socket));
+        self.parting.push_back((now_us, socket));
     }
 }

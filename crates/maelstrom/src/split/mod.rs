@@ -9,10 +9,11 @@
 //! | `carriers.rs`, `connections.rs` | the parts of the loop about carriers and connections |
 //! | `site.rs` | the listeners for connections to a far site |
 //! | `pressure.rs` | whether first packets come too fast |
-//! | `carrier.rs` | the socket of a carrier |
+//! | `carrier.rs`, `warmth.rs` | the socket of a carrier, and how fast it has been |
 //! | `flow.rs` | a connection with a host |
 //! | `spool.rs` | bytes of hosts that wait on disk |
 //! | `late.rs` | connections whose clients wait until their servers have been reached |
+//! | `rests.rs` | the last bytes of connections whose carrier has gone |
 //! | `look.rs` | what the kernel knows about its sockets |
 //! | `drain.rs` | its end as the gateway stops |
 //! | `report.rs` | what it counts, and its state for operators |
@@ -30,9 +31,11 @@ mod look;
 mod plan;
 mod pressure;
 mod report;
+mod rests;
 mod site;
 mod slots;
 pub(crate) mod spool;
+mod warmth;
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};

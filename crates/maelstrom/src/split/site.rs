@@ -23,6 +23,8 @@ pub(super) struct Site {
     pub(super) told: Option<String>,
     /// Whether the operator was told that connections are split.
     pub(super) is_told_up: bool,
+    /// Time until which the far gateway counts as full.
+    pub(super) far_full_until_us: u64,
     /// Why new connections go unsplit; `None` if they are split.
     pub(super) unsplit: Option<Unsplit>,
     pub(super) moved: Moved,
@@ -46,6 +48,8 @@ pub(super) enum Unsplit {
     Stops,
     #[error("the buffer has no room for more connections")]
     Full,
+    #[error("the far gateway has no room for more connections")]
+    FarFull,
     #[error("first packets of connections come too fast")]
     Flood,
     #[error("the system has no open files or no memory left")]
@@ -71,6 +75,7 @@ impl Site {
             next_dial_us: 0,
             told: None,
             is_told_up: false,
+            far_full_until_us: 0,
             unsplit: Some(Unsplit::Carrier),
             moved: Moved::default(),
             retransmits_wan: 0,

@@ -29,6 +29,8 @@ pub(super) struct Spool {
     bytes_max: u64,
     /// Bytes of all segments, also those that have been read already.
     used: Arc<AtomicU64>,
+    /// Bytes that the disk has refused, and that are kept in memory.
+    refused: Arc<AtomicU64>,
     chunk: Box<[u8]>,
     paused_until_us: u64,
     is_failing: bool,
@@ -43,7 +45,15 @@ pub(super) struct Spool {
 pub(super) struct Queue {
     segments: VecDeque<Segment>,
     /// Bytes that the disk refused. They follow those of the segments.
-    rest: Vec<u8>,
+    rest: Rest,
+}
+
+/// Bytes that the disk has refused.
+#[derive(Debug, Default)]
+struct Rest {
+    bytes: Vec<u8>,
+    /// The sum of all connections, of which these are a part.
+    sum: Arc<AtomicU64>,
 }
 
 /// A file without a name, written and read from its beginning to its end.
@@ -79,6 +89,7 @@ impl Spool {
             directory: directory.to_owned(),
             bytes_max,
             used: Arc::default(),
+            refused: Arc::default(),
             chunk: vec![0; CHUNK].into(),
             paused_until_us: 0,
             is_failing: false,
@@ -100,9 +111,13 @@ impl Spool {
     /// Takes bytes from a host to the end of its queue.
     ///
     /// # Errors
-    /// Those of the host's socket. Bytes that the disk refuses are kept in memory, and nothing more is taken.
+    /// Those of the host's socket. Bytes that the disk refuses are kept in memory, and nothing more is taken from any host
+    /// until the disk has them.
     pub(super) fn take(&mut self, queue: &mut Queue, mut host: impl Read, now_us: u64) -> io::Result<Taken> {
         if now_us < self.paused_until_us || !self.has_room(queue) || !self.store_rest(queue, now_us) {
+            return Ok(Taken::Full);
+        }
+        if self.refused.load(Ordering::Relaxed) > 0 {
             return Ok(Taken::Full);
         }
         let bytes = match host.read(&mut self.chunk) {
@@ -114,10 +129,17 @@ impl Spool {
         };
         let chunk = std::mem::take(&mut self.chunk);
         if !self.store(queue, &chunk[..bytes], now_us) {
-            queue.rest.extend_from_slice(&chunk[..bytes]);
+            queue.rest = Rest::new(chunk[..bytes].to_vec(), &self.refused);
         }
         self.chunk = chunk;
         Ok(Taken::Bytes)
+    }
+
+    /// Writes what the disk has refused before, if it may take it by now.
+    pub(super) fn retry(&mut self, queue: &mut Queue, now_us: u64) {
+        if queue.has_rest() && now_us >= self.paused_until_us {
+            self.store_rest(queue, now_us);
+        }
     }
 
     /// Whether a connection may take more: at most as much as is left for the others.
@@ -129,7 +151,7 @@ impl Spool {
     /// Writes what the disk has refused before. Returns whether nothing of it is left.
     fn store_rest(&mut self, queue: &mut Queue, now_us: u64) -> bool {
         let rest = std::mem::take(&mut queue.rest);
-        if rest.is_empty() || self.store(queue, &rest, now_us) {
+        if rest.bytes.is_empty() || self.store(queue, &rest.bytes, now_us) {
             return true;
         }
         queue.rest = rest;
@@ -176,7 +198,12 @@ impl Spool {
 
 impl Queue {
     pub(super) fn is_empty(&self) -> bool {
-        self.rest.is_empty() && self.segments.iter().all(Segment::is_read)
+        self.rest.bytes.is_empty() && self.segments.iter().all(Segment::is_read)
+    }
+
+    /// Whether the disk has refused bytes of it.
+    pub(super) fn has_rest(&self) -> bool {
+        !self.rest.bytes.is_empty()
     }
 
     /// Takes the first bytes.
@@ -186,10 +213,7 @@ impl Queue {
     pub(super) fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         self.forget_read();
         let Some(segment) = self.segments.front_mut() else {
-            let bytes = self.rest.len().min(room.len());
-            room[..bytes].copy_from_slice(&self.rest[..bytes]);
-            self.rest.drain(..bytes);
-            return Ok(bytes);
+            return Ok(self.rest.read(room));
         };
         let bytes = (segment.written - segment.read).min(room.len() as u64) as usize;
         segment.file.read_exact_at(&mut room[..bytes], segment.read)?;
@@ -207,6 +231,27 @@ impl Queue {
 
     fn on_disk(&self) -> u64 {
         self.segments.iter().map(|segment| segment.written).sum()
+    }
+}
+
+impl Rest {
+    fn new(bytes: Vec<u8>, sum: &Arc<AtomicU64>) -> Self {
+        sum.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Self { bytes, sum: Arc::clone(sum) }
+    }
+
+    fn read(&mut self, room: &mut [u8]) -> usize {
+        let length = self.bytes.len().min(room.len());
+        room[..length].copy_from_slice(&self.bytes[..length]);
+        self.bytes.drain(..length);
+        self.sum.fetch_sub(length as u64, Ordering::Relaxed);
+        length
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
     }
 }
 

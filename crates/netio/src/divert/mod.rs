@@ -20,9 +20,9 @@
 //!   }
 //!   chain arriving {
 //!     type filter hook prerouting priority mangle + 2
-//!     meta l4proto tcp socket transparent 1 meta mark set MARK accept
 //!     meta l4proto tcp meta mark MARK + 0x20000 reject with tcp reset
 //!     iifname != WAN tcp flags & (fin | syn | rst | ack) == syn tcp sport >= 1024 ip saddr 10.81.1.0/24 jump new
+//!     meta l4proto tcp socket transparent 1 meta mark set MARK accept
 //!   }
 //! }
 //! ```
@@ -31,6 +31,9 @@
 //!   are.
 //! - The chains `asking` and `asked` exist only if first packets wait for a decision, which comes as a mark
 //!   ([`Fate`]).
+//! - First packets come before packets of known sockets: a client may use the port of a connection that has
+//!   just ended, whose socket waits (`TIME_WAIT`) and takes no first packet. `tproxy` itself finds the socket
+//!   of a connection whose first packet comes again.
 //! - If nobody listens at the port, the `tproxy` statement does nothing: the packet is forwarded.
 //! - Packets that arrive by the WAN interface are not taken, so that nothing is taken twice.
 //! - Connections from ports below 1024 are not taken: the far end could not use such a port without a further
@@ -194,7 +197,7 @@ fn chains(diversion: &Diversion, wait: fn(u16) -> Bytes) -> Vec<Chain> {
         let arrived = arrived.chain(expressions::from_unprivileged_port());
         arrived.chain(expressions::from(network)).chain(expressions::jump(next))
     };
-    let mut rules = vec![known];
+    let mut rules = Vec::new();
     if let Some(queue) = *queue {
         rules.extend(decided(*mark));
         chains.push(Chain { name: ASKED.to_owned(), priority: None, rules: asked(diversion, &wait(queue)) });
@@ -202,6 +205,7 @@ fn chains(diversion: &Diversion, wait: fn(u16) -> Bytes) -> Vec<Chain> {
         chains.push(Chain { name: ASKING.to_owned(), priority: Some(PRIORITY - 1), rules: asking });
     }
     rules.extend(from.iter().map(|network| first(NEW, network)));
+    rules.push(known);
     chains.push(Chain { name: ARRIVING.to_owned(), priority: Some(PRIORITY), rules });
     chains
 }

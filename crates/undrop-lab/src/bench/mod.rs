@@ -14,6 +14,7 @@ mod overload;
 mod packet_cost;
 mod page;
 mod paths;
+mod pepsal;
 mod rig;
 mod scrape;
 mod soak;

@@ -1,17 +1,25 @@
 //! Parts that the measurements share: sites, gateways, their processor time and memory, and statistics.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use loss::LossModel;
 use maelstrom::status::Status;
+use netlab::Namespace;
 use netlab::emulator::EmulatorConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{TcpReport, TcpTransfer, tcp_transfer, unwatched};
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 pub(crate) use stage::gateways::{between, sites};
+
+/// Longest start of a program.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Builds sites like [`sites`].
 ///
@@ -78,4 +86,34 @@ pub(crate) fn spread(mut figures: Vec<f64>) -> (f64, f64, f64) {
     figures.sort_by(f64::total_cmp);
     let at = |index: usize| figures.get(index).copied().unwrap_or(0.0);
     (at(figures.len() / 2), at(0), at(figures.len().saturating_sub(1)))
+}
+
+/// Runs a program that must succeed, with this input; returns what it prints.
+pub(crate) fn run(
+    namespace: &Namespace,
+    program: &str,
+    arguments: &[&str],
+    input: &str,
+) -> anyhow::Result<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = namespace.run(|| command.spawn()).with_context(|| format!("starting {program}"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that has ended says so by its exit code.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().with_context(|| format!("waiting for {program}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{program} {}` failed: {}", arguments.join(" "), said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Waits until a program that was started is ready.
+pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        ensure!(Instant::now() < deadline, "expected {what} within {PATIENCE:?}");
+        sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! TCP by each way between two sites: goodput, shares of flows, and the time of short connections.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -13,6 +13,7 @@ use simnet::units::{format_bit_rate, parse_bit_rate, parse_size};
 use stage::gateways::{Way, WayPlan, WayStage};
 use undrop::output;
 
+use crate::bench::pepsal::Pepsal;
 use crate::bench::{guard, rig};
 
 /// Header bytes of a packet of the sites: IPv4, TCP, timestamps.
@@ -35,6 +36,10 @@ pub(crate) struct Plan {
     /// Ways: direct, passive, split, split-late, tunnel.
     #[arg(long, value_delimiter = ',', default_value = "direct,passive,split,split-late", value_parser = parse_way)]
     way: Vec<Way>,
+    /// PEPsal, a program of others that ends TCP connections at both gateways; it takes those of the way `direct`.
+    /// See bench/peers/tunnels/README.md.
+    #[arg(long, value_name = "FILE")]
+    pepsal: Option<PathBuf>,
     /// Rate of the link.
     #[arg(long, default_value = "1gbit", value_parser = parse_bit_rate)]
     rate: u64,
@@ -113,6 +118,17 @@ impl Plan {
         self.seconds.unwrap_or(6 + cell.delay_us * 60 / 1_000_000)
     }
 
+    /// Starts PEPsal, if it is to take the connections of this way.
+    fn pepsal(&self, stage: &WayStage, way: Way) -> anyhow::Result<Option<Pepsal>> {
+        let program = self.pepsal.as_deref().filter(|_| way == Way::Direct);
+        program.map(|program| Pepsal::start(program, stage.sites())).transpose()
+    }
+
+    /// Name of a way in the tables.
+    fn name(&self, way: Way) -> &'static str {
+        if way == Way::Direct && self.pepsal.is_some() { "PEPsal" } else { way.name() }
+    }
+
     fn measured<T>(&self, measure: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
         if self.count_disturbed { measure() } else { Ok(guard::undisturbed(measure)?.0) }
     }
@@ -176,7 +192,7 @@ fn transfers(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         let last = runs.last().map_or((0, 0), |run| (run.residual, run.carriers_resent));
         output::line(&format!(
             "{} {mbps:.1} ({least:.1}–{most:.1}) | {:.1} % | {} | {fairness:.3} | {:.1} % | {cores:.2} | {} | {} |",
-            head(&cell),
+            head(plan, &cell),
             share * 100.0,
             verdict(cell.way, share >= SHARE_MIN),
             overhead * 100.0,
@@ -197,18 +213,20 @@ fn verdict(way: Way, is_reached: bool) -> &'static str {
 }
 
 /// The first columns of a row.
-fn head(cell: &WayPlan) -> String {
+fn head(plan: &Plan, cell: &WayPlan) -> String {
     let buffer = cell.receive_buffer.map_or("grows".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
     let WayPlan { loss, congestion, way, .. } = cell;
-    format!("| {loss} | {} ms | {congestion} | {buffer} | {} |", cell.delay_us / 1_000, way.name())
+    format!("| {loss} | {} ms | {congestion} | {buffer} | {} |", cell.delay_us / 1_000, plan.name(*way))
 }
 
 fn transfer(program: &Path, plan: &Plan, cell: &WayPlan, seed: u64) -> anyhow::Result<Transferred> {
     let stage = cell.build(program, seed)?;
-    let before = cpu_s(&stage)?;
+    let pepsal = plan.pepsal(&stage, cell.way)?;
+    let cpu_s = || anyhow::Ok(cpu_s(&stage)? + pepsal.as_ref().map_or(Ok(0.0), Pepsal::cpu_s)?);
+    let before = cpu_s()?;
     let seconds = plan.seconds(cell);
     let report = stage.transfer(plan.flows, Duration::from_secs(seconds), &mut unwatched)?;
-    let cores = (cpu_s(&stage)? - before) / seconds as f64;
+    let cores = (cpu_s()? - before) / seconds as f64;
     anyhow::ensure!(report.mismatch.is_none(), "another byte arrived than was sent at {:?}", report.mismatch);
     let statuses = stage.statuses()?;
     let of = |value: fn(&Status, &Status) -> f64| statuses.as_ref().map_or(0.0, |[a, b]| value(a, b));
@@ -220,7 +238,8 @@ fn transfer(program: &Path, plan: &Plan, cell: &WayPlan, seed: u64) -> anyhow::R
         residual: of(|_, far| far.peers[0].ingress.loss.residual as f64) as u64,
         carriers_resent: of(|near, _| carriers_resent(near) as f64) as u64,
     };
-    output::note(format_args!("{} {:.1} Mbit/s{}", head(cell), transferred.mbps, details(&statuses)));
+    output::note(format_args!("{} {:.1} Mbit/s{}", head(plan, cell), transferred.mbps, details(&statuses)));
+    drop(pepsal);
     stage.close()?;
     Ok(transferred)
 }
@@ -277,7 +296,7 @@ fn fetches(program: &Path, plan: &Plan) -> anyhow::Result<()> {
                 });
                 let shown: Vec<String> = shown.collect();
                 let (first, course) = (ms(vec![first], plan.patience), course_name(course));
-                output::line(&format!("{} {course} | {first} | {} |", head(&cell), shown.join(" | ")))?;
+                output::line(&format!("{} {course} | {first} | {} |", head(plan, &cell), shown.join(" | ")))?;
             }
         }
     }
@@ -306,6 +325,7 @@ fn fetch_all(
     seed: u64,
 ) -> anyhow::Result<(Option<u64>, Vec<Times>)> {
     let stage = cell.build(program, seed)?;
+    let pepsal = plan.pepsal(&stage, cell.way)?;
     let patience = Duration::from_secs(plan.patience);
     let first = stage.fetch(WARM_UP_BYTES, course, patience, &mut unwatched)?;
     let mut all = Vec::new();
@@ -316,6 +336,7 @@ fn fetch_all(
         }
         all.push(times);
     }
+    drop(pepsal);
     stage.close()?;
     Ok((first, all))
 }

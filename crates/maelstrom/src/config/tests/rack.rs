@@ -75,6 +75,7 @@ fn each_mistake_in_a_rack_is_found() {
         ("10.81.2.128/25", "10.81.2.192/26", "network-of-no-member"),
         ("[rack]", "[split]\nlisten = \"10.81.1.1:4701\"\n[rack]", "rack-mode"),
         ("mode = \"passive\"", "mode = \"tunnel\"", "rack-mode"),
+        ("[[peer]]", "[[peer]]\npath = \"trusted\"", "rack-path"),
     ] {
         let found = codes(&good, from, to);
         assert!(found.contains(&code), "{from} -> {to}: {found:?}");
@@ -83,4 +84,28 @@ fn each_mistake_in_a_rack_is_found() {
     let (_, peer) = good.split_once("[[peer]]").unwrap();
     let lone = format!("{lone}[[peer]]{peer}");
     assert_eq!(codes(&lone, "\"10.81.2.0/25\"", "\"10.81.2.0/24\""), ["out-of-range"]);
+}
+
+#[test]
+fn a_rack_has_no_more_parts_than_a_member_can_tell_of() {
+    // A member that is alone holds all of a peer's network, in as many pieces as the members have.
+    let pieces = |from: usize| -> String {
+        let pieces: Vec<String> = (from..from + 32).map(|n| format!("\"10.81.2.{}/30\"", 4 * n)).collect();
+        pieces.join(", ")
+    };
+    let one = with_rack().replace("\"10.81.2.0/25\"", &pieces(0));
+    assert_eq!(configuration(&one).rack.unwrap().parts[0].networks.len(), 33);
+    assert_eq!(codes(&one, "\"10.81.2.128/25\"", &pieces(32)), ["out-of-range"]);
+    // A hash cuts the networks of many sites into fewer pieces.
+    let by_hash: String =
+        with_rack().lines().filter(|line| !line.contains("/25")).map(|line| format!("{line}\n")).collect();
+    let sites = |count: usize| {
+        let peer = |n: usize| {
+            format!(
+                "[[peer]]\naddress = \"10.81.9.{n}:4700\"\nnetworks = [\"10.{n}.0.0/16\"]\nkey_file = \"second.key\"\n",
+            )
+        };
+        by_hash.clone() + &(100..100 + count).map(peer).collect::<String>()
+    };
+    assert_eq!(configuration(&sites(1)).rack.unwrap().parts.len(), 48);
 }

@@ -1,29 +1,26 @@
 //! The tunnels in the comparison: how each of them is started between two sites, and what it costs.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, process};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use netlab::Namespace;
 use netlab::namespace::Child;
 use netlab::topology::TwoSites;
 use stage::gateways::{GatewayPair, Setting, part};
 
-use crate::bench::rig;
+use crate::bench::rig::{self, run, wait_for};
 
 /// Port of the outer datagrams of other tunnels.
 const PORT: u16 = 4_096;
 /// Port of WireGuard, and that at which a tunnel below it takes its datagrams.
 const WIREGUARD: u16 = 51_820;
 const BELOW: u16 = 3_333;
-/// Longest start of a tunnel.
-const PATIENCE: Duration = Duration::from_secs(15);
 /// Repairs of other tunnels for each of their groups of 20 packets, their authors' example for lossy links.
 const FEC: &str = "20:10";
 
@@ -252,30 +249,6 @@ impl Drop for Running {
 fn lead(gateway: &Namespace, networks: &[String], device: &str) -> anyhow::Result<()> {
     for network in networks {
         run(gateway, "ip", &["route", "replace", network, "dev", device], "")?;
-    }
-    Ok(())
-}
-
-/// Runs a program that must succeed, with this input; returns what it prints.
-fn run(namespace: &Namespace, program: &str, arguments: &[&str], input: &str) -> anyhow::Result<String> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = namespace.run(|| command.spawn()).with_context(|| format!("starting {program}"))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A program that has ended says so by its exit code.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    let output = child.wait_with_output().with_context(|| format!("waiting for {program}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{program} {}` failed: {}", arguments.join(" "), said.trim());
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        ensure!(Instant::now() < deadline, "expected {what} within {PATIENCE:?}");
-        sleep(Duration::from_millis(20));
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Small packets that share datagrams, voice over a bad link, and an end that is killed.
 
 use std::path::Path;
-use std::process::Command;
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use stage::gateways::{GatewayPair, Setting, TunnelSetting, part};
 use super::Plan;
 use super::report::{Figure, Sheet};
 use super::system::System;
-use crate::bench::rig;
+use crate::bench::rig::{self, run};
 
 /// Packets a second of the stream, and bytes of payload of a packet of 60 bytes.
 const SMALL: (f64, usize) = (20_000.0, 32);
@@ -142,8 +141,8 @@ fn kill(program: &Path, plan: &Plan, fails_open: bool, seed: u64) -> anyhow::Res
     let mut running = System::Undrop.start(program, &plan.peers, &sites, &setting)?;
     let pair = running.pair.as_mut().context("expected gateways")?;
     let next_hop = sites.b.wan_v4().to_string();
-    run(&sites, "ip", &["route", "add", "default", "via", &next_hop, "dev", WAN])?;
-    run(&sites, "nft", &[&count_rules(&sites)])?;
+    run(&sites.a.gateway, "ip", &["route", "add", "default", "via", &next_hop, "dev", WAN], "")?;
+    run(&sites.a.gateway, "nft", &[&count_rules(&sites)], "")?;
     let stream = UdpStream {
         pace: Pace::Packets(200.0),
         payload_bytes: 200,
@@ -156,7 +155,7 @@ fn kill(program: &Path, plan: &Plan, fails_open: bool, seed: u64) -> anyhow::Res
         (notice, traffic.join())
     });
     let report = report.map_err(|_| anyhow::anyhow!("the traffic panicked"))??;
-    let leaked = leaked(&run(&sites, "nft", &["list", "chain", "inet", "leak", "out"])?);
+    let leaked = leaked(&run(&sites.a.gateway, "nft", &["list", "chain", "inet", "leak", "out"], "")?);
     let leaked = leaked.context("expected a counter of nft")?;
     ensure!(fails_open || leaked == 0, "{leaked} packets left in the clear although the tunnel is closed");
     Ok(vec![
@@ -189,15 +188,6 @@ fn count_rules(sites: &TwoSites) -> String {
 
 fn leaked(listed: &str) -> Option<u64> {
     listed.split_once("counter packets ")?.1.split(' ').next()?.parse().ok()
-}
-
-/// Runs a program in the first gateway's namespace; returns what it prints.
-fn run(sites: &TwoSites, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = sites.a.gateway.run(|| Command::new(program).args(arguments).output());
-    let output = output.with_context(|| format!("running {program}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{program} {}` failed: {}", arguments.join(" "), said.trim());
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

@@ -48,11 +48,11 @@ impl Lab {
     fn keepalived(&self, member: usize) -> String {
         let mut text = "global_defs {\n  script_user root\n  vrrp_version 3\n}\n".to_owned();
         for part in 0..self.parts.len() {
-            let (owner, priority) = (part + 1, if part + 1 == member { 150 } else { 100 });
+            let (owner, priority) = (part + 1, if part + 1 == member { 120 } else { 100 });
             let file = self.file(member);
             text += &format!(
                 "vrrp_script {owner}_taken {{\n  script \"{PROGRAM} gateway health --part east-{owner} --config {}\"\n  \
-                 interval 1\n  fall 1\n  rise 1\n}}\n",
+                 interval 1\n  fall 1\n  rise 1\n  weight 60\n}}\n",
                 file.display()
             );
             text += &format!(
@@ -135,4 +135,13 @@ fn keepalived_leads_each_part_past_the_member_that_has_taken_it() {
     wait_until("the other member has let the address go", || lab.script("east-1", 2) == Some(2));
     lab.assert_recovered(0, 1);
     lab.assert_recovered(1, 2);
+    // Without the far gateway nobody takes a part, and its own member leads its packets all the same.
+    lab.kill(FAR);
+    wait_until("it is missed", || lab.status(2).is_some_and(|status| !status.peers[0].up));
+    lab.kill(1);
+    lab.launch(1);
+    wait_until("nobody has the part", || {
+        [1, 2].iter().all(|&member| lab.script("east-1", member) == Some(2))
+    });
+    lab.wait_until_next_hop(0, 1);
 }

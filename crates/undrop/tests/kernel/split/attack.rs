@@ -1,6 +1,7 @@
 //! Split connections over a link that fails for a moment, and hosts that scan ports.
 
 use std::cell::RefCell;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use netlab::Direction;
@@ -97,6 +98,40 @@ fn every_byte_arrives_both_ways_although_the_link_fails_and_a_gateway_reloads() 
     });
     lab.wait_for_counts([("finished", 1), ("finished", 1)]);
     assert_eq!([0, 1].map(|side| lab.count(side, "reset_with_carrier")), [0, 0]);
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn a_port_that_is_used_again_at_once_reaches_its_server_and_no_program_of_the_gateway() {
+    let test = "a_port_that_is_used_again_at_once_reaches_its_server_and_no_program_of_the_gateway";
+    let Some(lab) = Lab::start(test, "uniform:0") else { return };
+    let listener = lab.serve();
+    // A program of the gateway's machine that listens at all its addresses.
+    let own = lab.sites.a.gateway.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap());
+    own.set_nonblocking(true).unwrap();
+    let port: SocketAddr = SocketAddr::new(lab.sites.a.host_v4(0), 23_456);
+    for round in 0..3_u8 {
+        let client = lab.sites.a.hosts[0].run(|| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_reuse_address(true).unwrap();
+            socket.bind(&port.into()).unwrap();
+            socket.connect_timeout(&lab.server(PORT).into(), PATIENCE).unwrap();
+            patient(TcpStream::from(socket))
+        });
+        let (server, _) = accept(&listener);
+        (&client).write_all(&[round]).unwrap();
+        let mut seen = [0];
+        (&server).read_exact(&mut seen).unwrap();
+        assert_eq!(seen, [round]);
+        // The server ends first, so that its socket at the client's gateway waits for a minute.
+        drop(server);
+        let mut rest = Vec::new();
+        (&client).read_to_end(&mut rest).unwrap();
+        drop(client);
+        lab.wait_for_counts([("finished", u64::from(round) + 1), ("finished", u64::from(round) + 1)]);
+    }
+    assert_eq!(own.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(lab.count(0, "taken"), 3);
     lab.pair.stop().unwrap();
 }
 

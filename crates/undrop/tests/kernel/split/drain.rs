@@ -81,6 +81,35 @@ fn a_gateway_that_is_stopped_lets_its_connections_end_and_new_ones_flow_unsplit(
 }
 
 #[test]
+fn a_host_gets_all_bytes_that_had_come_before_the_far_gateway_stopped() {
+    let test = "a_host_gets_all_bytes_that_had_come_before_the_far_gateway_stopped";
+    let Some(mut lab) = Lab::start(test, "uniform:0") else { return };
+    let listener = lab.serve();
+    // A host whose kernel takes little, and that does not read yet.
+    let client = lab.sites.a.hosts[0].run(|| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(16 << 10).unwrap();
+        socket.connect_timeout(&lab.server(PORT).into(), PATIENCE).unwrap();
+        patient(TcpStream::from(socket))
+    });
+    let (mut server, _) = accept(&listener);
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut seen = Vec::new();
+    server.read_to_end(&mut seen).unwrap();
+    let bytes = Random(8).bytes(3_500_000);
+    server.write_all(&bytes).unwrap();
+    drop(server);
+    wait_until("the far gateway has handed everything over", || lab.split(1).connections == 0);
+    lab.terminate(1);
+    assert!(lab.wait_for_end(1).success());
+    wait_until("its carriers are missed", || lab.split(0).sites[0].carriers_out == 0);
+    (&client).read_to_end(&mut seen).unwrap();
+    assert!(seen == bytes, "{} of {}", seen.len(), bytes.len());
+    assert_eq!(lab.count(0, "reset_with_carrier"), 0);
+    lab.pair.stop().unwrap();
+}
+
+#[test]
 fn connections_that_do_not_end_in_time_are_reset_at_both_ends() {
     let test = "connections_that_do_not_end_in_time_are_reset_at_both_ends";
     let Some(mut lab) = Lab::start(test, "uniform:0") else { return };

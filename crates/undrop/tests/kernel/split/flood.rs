@@ -11,6 +11,22 @@ use super::*;
 /// Port that is not split.
 const UNSPLIT: u16 = 9_000;
 
+/// Returns the first packet of a connection between these hosts, from a port that is drawn.
+pub(super) fn first_packet(from: Ipv4Addr, to: (Ipv4Addr, u16), random: &mut Random) -> [u8; 40] {
+    let mut packet = [0; 40];
+    packet[..2].copy_from_slice(&[0x45, 0]);
+    packet[8..10].copy_from_slice(&[64, 6]);
+    packet[12..16].copy_from_slice(&from.octets());
+    packet[16..20].copy_from_slice(&to.0.octets());
+    packet[20..22].copy_from_slice(&(1_024 + random.below(60_000) as u16).to_be_bytes());
+    packet[22..24].copy_from_slice(&to.1.to_be_bytes());
+    packet[24..28].copy_from_slice(&(random.draw() as u32).to_be_bytes());
+    packet[32..36].copy_from_slice(&[0x50, 2, 0xff, 0xff]);
+    let pseudo = [&packet[12..20], &[0, 6, 0, 20], &packet[20..]].concat();
+    packet[36..38].copy_from_slice(&internet_checksum(&pseudo).to_be_bytes());
+    packet
+}
+
 /// Sends first packets of connections from made-up hosts of site A until `is_over`: as fast as possible until
 /// `is_seen`, and then some 5,000 a second, beside which a machine with two processors carries the traffic of
 /// the test through two gateways and the emulated link.
@@ -26,17 +42,7 @@ fn flood(lab: &Lab, is_seen: &AtomicBool, is_over: &AtomicBool) {
         if is_seen.load(Ordering::Relaxed) && number.is_multiple_of(10) {
             thread::sleep(Duration::from_millis(2));
         }
-        let mut packet = [0; 40];
-        packet[..2].copy_from_slice(&[0x45, 0]);
-        packet[8..10].copy_from_slice(&[64, 6]);
-        packet[12..16].copy_from_slice(&from.octets());
-        packet[16..20].copy_from_slice(&to.octets());
-        packet[20..22].copy_from_slice(&(1_024 + random.below(60_000) as u16).to_be_bytes());
-        packet[22..24].copy_from_slice(&PORT.to_be_bytes());
-        packet[24..28].copy_from_slice(&(random.draw() as u32).to_be_bytes());
-        packet[32..36].copy_from_slice(&[0x50, 2, 0xff, 0xff]);
-        let pseudo = [&packet[12..20], &[0, 6, 0, 20], &packet[20..]].concat();
-        packet[36..38].copy_from_slice(&internet_checksum(&pseudo).to_be_bytes());
+        let packet = first_packet(from, (to, PORT), &mut random);
         // A full queue drops it.
         let _ = raw.send_to(&packet, &target);
     }

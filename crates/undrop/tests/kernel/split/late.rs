@@ -1,7 +1,9 @@
 //! Clients that are answered when their servers have been reached.
 
 use std::io;
+use std::net::Ipv4Addr;
 
+use super::flood::first_packet;
 use super::*;
 
 impl Lab {
@@ -141,6 +143,38 @@ fn first_packets_that_wait_as_a_gateway_dies_reach_their_server_unsplit() {
         lab.wait_until_splitting(0);
         lab.wait_until_splitting(1);
     }
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn first_packets_to_a_silent_server_leave_room_for_those_to_others() {
+    let test = "first_packets_to_a_silent_server_leave_room_for_those_to_others";
+    let patient = |text: String| text.replace("accept = \"early\"\n", "connect = \"60s\"\n");
+    let Some(lab) = Lab::start_with(test, "uniform:0", patient) else { return };
+    let listener = lab.serve();
+    let (server, host) = (&lab.sites.b.hosts[0], &lab.sites.a.hosts[0]);
+    nft(
+        server,
+        &format!(
+            "table inet deaf {{ chain input {{ type filter hook input priority 0; tcp dport {CLOSED} drop; }}; }}"
+        ),
+    );
+    let raw = host.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(255.into())).unwrap());
+    let to = Ipv4Addr::new(10, 81, 2, 2);
+    let mut random = Random(6);
+    // More than the kernel's queue holds, of hosts of which each has more than it may.
+    for number in 0..2_000_u16 {
+        let from = Ipv4Addr::new(10, 81, 1, 90 + (number % 8) as u8);
+        let packet = first_packet(from, (to, CLOSED), &mut random);
+        raw.send_to(&packet, &SocketAddr::from((to, 0)).into()).unwrap();
+        if number.is_multiple_of(20) {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    wait_until("they wait", || lab.split(1).connections >= 500);
+    converse(&lab, &listener, 100_000, 6);
+    let waiting = lab.split(1).connections;
+    assert!((500..=768).contains(&waiting), "{waiting} wait");
     lab.pair.stop().unwrap();
 }
 
