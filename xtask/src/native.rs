@@ -40,8 +40,8 @@ struct Build {
     flags: Vec<&'static str>,
 }
 
-/// Builds and runs all programs, then those in C and C++ with the sanitizers of the compiler, which also check
-/// for leaks at the end. Returns whether all succeeded.
+/// Builds and runs all programs, then those in C and C++ with the sanitizers of the compiler, which also
+/// check for leaks at the end. Returns whether all succeeded.
 pub(crate) fn test(tally: &mut Tally) -> anyhow::Result<bool> {
     if !is_there(Command::new("cc").arg("--version")) {
         tally.skipped.push("C library: no C compiler `cc` (apt-get install gcc)".to_owned());

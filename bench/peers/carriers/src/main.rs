@@ -1,8 +1,8 @@
 //! Ways from one split-mode gateway to the other, as bare relays: what a byte costs on each.
 //!
-//! A source sends over TCP to the near relay, that to the far relay in one of several ways, and that over TCP to a
-//! sink. All are processes of this program on one machine, over loopback. The relays have no flow control of their
-//! own, no frames and no keys of ours, so that a way costs here the least that it can.
+//! A source sends over TCP to the near relay, that to the far relay in one of several ways, and that over
+//! TCP to a sink. All are processes of this program on one machine, over loopback. The relays have no flow
+//! control of their own, no frames and no keys of ours, so that a way costs here the least that it can.
 
 mod quic;
 mod tcp;
@@ -15,6 +15,8 @@ use std::time::Instant;
 use std::{env, fs};
 
 use anyhow::{Context, bail, ensure};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 
 /// Bytes of one read, write or splice: what the carriers of a gateway use.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -22,7 +24,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 const USAGE: &str = "\
 Usage: carriers [GIGABYTES] [ROUNDS]
 
-Relays so many gigabytes (default 4) by each way, one way after the other, in so many rounds (default 3), and prints
+Relays gigabytes (default 4) by each way, one way after the other, in several rounds (default 3), and prints
 for each way the rate and the processor time of both relays.
 
   copy     one TCP connection for each, bytes copied into the process and out of it
@@ -224,14 +226,9 @@ fn say_end(bytes: u64) {
 
 /// Returns the processor time of this process, in seconds, of user and kernel.
 fn processor_s() -> f64 {
-    // SAFETY: the call fills the structure, for which all zeros are valid.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    let of = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    of(usage.ru_utime) + of(usage.ru_stime)
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return f64::NAN };
+    let of = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    of(usage.user_time()) + of(usage.system_time())
 }
 
 

@@ -1,4 +1,4 @@
-//! The relays with a QUIC connection between them: one stream, congestion control far above the rate of loopback.
+//! The relays with a QUIC connection between them, which has one stream.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream, UdpSocket};

@@ -1,10 +1,11 @@
 //! Relays between TCP connections.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::AsFd;
 
 use anyhow::ensure;
+use nix::fcntl::{FcntlArg, SpliceFFlags, fcntl};
 
 use crate::CHUNK_BYTES;
 
@@ -69,31 +70,24 @@ pub(crate) fn unframe(from: &mut TcpStream, to: &mut TcpStream) -> anyhow::Resul
 
 /// Moves bytes by a pipe until the end, without copying them; returns their number.
 pub(crate) fn splice(from: &TcpStream, to: &TcpStream) -> anyhow::Result<u64> {
-    let mut ends: [RawFd; 2] = [0; 2];
-    // SAFETY: the array has room for two descriptors.
-    ensure!(unsafe { libc::pipe(ends.as_mut_ptr()) } == 0, "no pipe: {}", io::Error::last_os_error());
-    // SAFETY: the call above opened both, and nobody else has them.
-    let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
-    // SAFETY: the descriptor is open. A shorter pipe than asked for works as well.
-    unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, CHUNK_BYTES as libc::c_int) };
+    let (read, write) = nix::unistd::pipe()?;
+    // A shorter pipe than asked for works as well.
+    let _ = fcntl(&write, FcntlArg::F_SETPIPE_SZ(CHUNK_BYTES as i32));
     let mut bytes = 0;
     loop {
-        let length = moved(from.as_raw_fd(), write.as_raw_fd(), CHUNK_BYTES)?;
+        let length = moved(from, &write, CHUNK_BYTES)?;
         if length == 0 {
             return Ok(bytes);
         }
         let mut left = length;
         while left > 0 {
-            left -= moved(read.as_raw_fd(), to.as_raw_fd(), left)?;
+            left -= moved(&read, to, left)?;
         }
         bytes += length as u64;
     }
 }
 
-fn moved(from: RawFd, to: RawFd, bytes: usize) -> anyhow::Result<usize> {
-    let none = std::ptr::null_mut();
-    // SAFETY: both descriptors are open, and the kernel ignores offsets that are null.
-    let moved = unsafe { libc::splice(from, none, to, none, bytes, libc::SPLICE_F_MOVE | libc::SPLICE_F_MORE) };
-    ensure!(moved >= 0, "splice failed: {}", io::Error::last_os_error());
-    Ok(moved as usize)
+fn moved(from: impl AsFd, to: impl AsFd, bytes: usize) -> anyhow::Result<usize> {
+    let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_MORE;
+    Ok(nix::fcntl::splice(from, None, to, None, bytes, flags)?)
 }

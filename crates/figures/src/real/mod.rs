@@ -22,7 +22,7 @@ mod ladder;
 pub(crate) mod messages;
 mod overload;
 mod rig;
-mod split;
+pub(crate) mod split;
 mod stream;
 
 use crate::plan::Figure;

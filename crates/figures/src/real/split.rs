@@ -174,19 +174,37 @@ fn failed(error: &dyn fmt::Display) -> RunError {
 /// The goodput of split mode does not depend on the latency, that of a host with a small window does, and
 /// short connections are sooner with split mode than without gateways.
 fn judge(panels: &[Panel]) -> Verdict {
-    let (goodput, fetches) = panels.split_at(2);
-    let drawn = || goodput.iter().filter(|panel| !panel.series[0].points.is_empty());
-    let splits = || drawn().flat_map(|panel| &panel.series[..BUFFERS.len()]);
-    let flat = splits().map(|series| series.least() / series.most()).fold(1.0, f64::min);
+    let is_quick = panels[0].series[0].points.is_empty();
+    let flat = flat(panels);
+    let is_flat = flat >= INSENSITIVE[usize::from(is_quick)];
+    Verdict::new(is_flat && others_suffer(panels)).number("flat", flat, 2)
+}
+
+/// Split mode loses up to half of its goodput where its carriers overflow the queue of a long link.
+pub(crate) fn half_of_the_goodput_is_left(panels: &[Panel]) -> bool {
+    flat(panels) >= INSENSITIVE[1] && others_suffer(panels)
+}
+
+/// The panels of goodput that were drawn.
+fn drawn(panels: &[Panel]) -> impl Iterator<Item = &Panel> {
+    panels[..2].iter().filter(|panel| !panel.series[0].points.is_empty())
+}
+
+/// Least goodput of split mode at any latency, of its greatest.
+fn flat(panels: &[Panel]) -> f64 {
+    let splits = drawn(panels).flat_map(|panel| &panel.series[..BUFFERS.len()]);
+    splits.map(|series| series.least() / series.most()).fold(1.0, f64::min)
+}
+
+/// Whether a host with a small window slows down without split mode, and its short connections take longer.
+fn others_suffer(panels: &[Panel]) -> bool {
     let direct = (WAYS.len() - 1) * BUFFERS.len();
-    let falls = drawn().all(|panel| panel.series[direct].last() < panel.series[direct].first() / 2.0);
+    let slows = |panel: &Panel| panel.series[direct].last() < panel.series[direct].first() / 2.0;
     let is_sooner = |panel: &Panel| {
         let (split, direct) = (&panel.series[0], &panel.series[(WAYS.len() - 1) * SENDERS.len()]);
         split.points.iter().all(|point| point.median < direct.at(point.x))
     };
-    let is_shorter = fetches.iter().all(is_sooner);
-    let is_quick = goodput[0].series[0].points.is_empty();
-    Verdict::new(flat >= INSENSITIVE[usize::from(is_quick)] && falls && is_shorter).number("flat", flat, 2)
+    drawn(panels).all(slows) && panels[2..].iter().all(is_sooner)
 }
 
 #[cfg(test)]
@@ -221,8 +239,9 @@ mod tests {
             let verdict = judge(&panels([900.0, 880.0, 850.0], [105.0, 120.0], is_quick));
             assert!(verdict.holds);
             assert_eq!(verdict.value("flat"), Some("0.94"));
-            let poor = if is_quick { 400.0 } else { 600.0 };
-            assert!(!judge(&panels([900.0, 880.0, poor], [105.0, 120.0], is_quick)).holds, "it falls");
+            let poor = panels([900.0, 880.0, if is_quick { 400.0 } else { 600.0 }], [105.0, 120.0], is_quick);
+            assert!(!judge(&poor).holds, "it falls");
+            assert_eq!(half_of_the_goodput_is_left(&poor), !is_quick);
             assert!(!judge(&panels([900.0, 880.0, 850.0], [205.0, 120.0], is_quick)).holds, "it is later");
         }
     }

@@ -443,8 +443,8 @@ impl Mux {
         self.rtt_us
     }
 
-    /// Ends the carrier: gives everything back to the pool, and returns the streams that it had. With those that
-    /// have ended in both directions come the bytes that wait for their hosts: nothing of them is missing.
+    /// Ends the carrier: gives everything back to the pool, and returns the streams that it had. With those
+    /// that have ended in both directions come the bytes that wait for their hosts; nothing is missing.
     pub fn end(self, pool: &mut Pool) -> Vec<(u32, Option<VecDeque<u8>>)> {
         self.given.close(pool);
         let ended = |(number, stream): (u32, Stream)| {

@@ -91,17 +91,12 @@ impl CodeDraft {
         keys.iter().find_map(|key| self.span_of(key))
     }
 
-    /// `splits`: whether connections end here.
-    fn finish(self, splits: bool) -> Code {
+    fn finish(self) -> Code {
         let overhead_max = self.overhead_max.as_ref().expect(GAP).value;
         Code {
             schedule: self.schedule().expect(GAP),
             targets: Targets {
-                residual: self.residual.expect(GAP).value.unwrap_or(if splits {
-                    1e-6
-                } else {
-                    Targets::RESIDUAL
-                }),
+                residual: self.residual.expect(GAP).value,
                 late_us: self.late_ms.expect(GAP).value.map(|ms| u64::from(ms) * 1_000),
                 rate_max: overhead_max.unwrap_or(Targets::RATE_MAX),
                 repair_bps_max: self.max_repair_rate.expect(GAP).value,
@@ -203,11 +198,10 @@ impl Draft {
     pub(super) fn finish(self) -> GatewayConfig {
         let gateway = Gateway::finish(self.gateway);
         let (v6, mode) = (gateway.listen.is_ipv6(), gateway.mode);
-        let splits = self.split.listen.as_ref().is_some_and(|listen| listen.value.is_some());
         let peers: Vec<Peer> = self.peers.into_iter().map(|peer| peer.finish(v6, mode)).collect();
         GatewayConfig {
             gateway,
-            code: self.code.finish(splits),
+            code: self.code.finish(),
             classes: self.classes.into_iter().map(ClassDraft::class).collect(),
             split: Split::finish(self.split),
             rack: self.rack.finish(&peers),

@@ -231,9 +231,9 @@ diagnostics::settings! {
             example: "scheme = \"auto\"",
         }
         /// Share of packets that may stay lost. The gateway sends as many repairs as this takes.
-        residual: Option<f64> {
-            form: Optional(Text::or_number("a share from `1e-9` to `0.1`", values::residual)),
-            default: Fallback::Absent("one in 100,000, and in a million with split connections: a lost packet holds up all on its carrier"),
+        residual: f64 {
+            form: Text::or_number("a share from `1e-9` to `0.1`", values::residual),
+            default: Fallback::Toml("\"1e-5\""),
             example: "residual = \"1e-5\"",
             only: AUTO,
         }

@@ -72,7 +72,8 @@ impl Driver {
         self.add_flow(Flow::new(socket, site, place, false, clock_us()))
     }
 
-    /// Asks the far gateway for a connection, on a carrier that is fast and has few. Returns carrier and stream.
+    /// Asks the far gateway for a connection, on a carrier that is fast and has few. Returns carrier and
+    /// stream.
     pub(super) fn open_stream(&mut self, site: usize, ends: Ends) -> Option<(usize, u32)> {
         let now_us = clock_us();
         let usable = self.carriers.iter().filter_map(|(index, carrier)| {

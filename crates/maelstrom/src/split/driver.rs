@@ -44,7 +44,7 @@ pub(super) const SERVED_MAX: usize = 1_024;
 /// Maximum number of events of one wait.
 const EVENTS_MAX: usize = 256;
 
-/// What sockets of carriers and hosts report.
+/// Changes that sockets of carriers and hosts report.
 const CHANGES: EpollFlags =
     EpollFlags::EPOLLIN.union(EpollFlags::EPOLLOUT).union(EpollFlags::EPOLLRDHUP).union(EpollFlags::EPOLLET);
 

@@ -1,4 +1,5 @@
-//! The ends of connections whose carrier has gone: all their bytes are here, and the host has not taken them yet.
+//! The ends of connections whose carrier has gone: all their bytes are here, and the host has not taken them
+//! yet.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write as _};
@@ -18,7 +19,7 @@ pub(super) struct Rest {
     bytes: VecDeque<u8>,
 }
 
-/// What a host makes of its last bytes.
+/// How many of its last bytes a host takes.
 enum Taken {
     All,
     Some,
@@ -44,8 +45,8 @@ impl Rest {
 }
 
 impl Driver {
-    /// Goes on to hand a host the last bytes of a connection whose carrier has ended. Returns whether there is
-    /// room for them: as much as for all streams of carriers.
+    /// Goes on to hand a host the last bytes of a connection whose carrier has ended. Returns whether there
+    /// is room for them: as much as for all streams of carriers.
     pub(super) fn hand_over_rest(&mut self, flow: Flow, bytes: VecDeque<u8>) -> bool {
         let held: u64 = self.rests.iter().map(|(_, rest)| rest.bytes.len() as u64).sum();
         if held + bytes.len() as u64 > self.plan.buffer {

@@ -111,8 +111,8 @@ impl Spool {
     /// Takes bytes from a host to the end of its queue.
     ///
     /// # Errors
-    /// Those of the host's socket. Bytes that the disk refuses are kept in memory, and nothing more is taken from any host
-    /// until the disk has them.
+    /// Those of the host's socket. Bytes that the disk refuses are kept in memory, and nothing more is taken
+    /// from any host until the disk has them.
     pub(super) fn take(&mut self, queue: &mut Queue, mut host: impl Read, now_us: u64) -> io::Result<Taken> {
         if now_us < self.paused_until_us || !self.has_room(queue) || !self.store_rest(queue, now_us) {
             return Ok(Taken::Full);

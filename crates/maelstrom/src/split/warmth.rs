@@ -11,8 +11,9 @@ use super::driver::TICK_US;
 const FADE: u64 = 1_024;
 /// Least rate of a fast carrier, as a part of that of the fastest.
 const FAST: u64 = 4;
-/// Streams up to which a fast carrier is better than an empty one: those of connections that have ended stay for
-/// a round trip. Many connections at a time take all carriers alike, or some would be slow for their life.
+/// Streams up to which a fast carrier is better than an empty one: those of connections that have ended
+/// stay for a round trip. Many connections at a time take all carriers alike, or some would be slow for
+/// their life.
 const FEW: usize = 1;
 
 /// The rates of a carrier in bytes a second.
@@ -41,8 +42,8 @@ impl Warmth {
     }
 }
 
-/// Returns the index of the carrier on which a new stream opens: one with few, of these a fast one. Each has its
-/// warmth, its number of streams, and its index.
+/// Returns the index of the carrier on which a new stream opens: one with few, of these a fast one. Each has
+/// its warmth, its number of streams, and its index.
 pub(super) fn choose(carriers: &[(Warmth, usize, usize)]) -> Option<usize> {
     let most = carriers.iter().map(|(warmth, ..)| warmth.rate()).max()?;
     let order = |&(warmth, streams, index): &(Warmth, usize, usize)| {

@@ -1,5 +1,5 @@
-//! PEPsal at both gateways, in the comparison with split mode: a program that ends TCP connections and begins them
-//! again, without a code.
+//! PEPsal at both gateways, in the comparison with split mode: a program that ends TCP connections and
+//! begins them again, without a code.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +16,8 @@ const PORT: u16 = 5_000;
 /// Mark of their packets, and the table of routes that leads these to this machine.
 const MARK: &str = "1";
 const TABLE: &str = "100";
-/// The kernel settings of its connections: the congestion control of our carriers, and buffers as large as theirs.
+/// The kernel settings of its connections: the congestion control of our carriers, and buffers as large as
+/// theirs.
 const KERNEL: [(&str, &str); 3] = [
     ("net.ipv4.tcp_congestion_control", "bbr"),
     ("net.ipv4.tcp_rmem", "4096 131072 67108864"),
@@ -37,7 +38,7 @@ impl Pepsal {
         let rules = format!(
             "table ip pepsal {{ chain arriving {{ type filter hook prerouting priority mangle; \
              meta l4proto tcp socket transparent 1 meta mark set {MARK} accept; \
-             ip daddr != {{ {}, {} }} meta l4proto tcp tproxy to :{PORT} meta mark set {MARK} accept; }} }}",
+             ip daddr != {{ {}, {} }} meta l4proto tcp tproxy to :{PORT} meta mark set {MARK} accept; }}; }}",
             sites.a.wan_v4(),
             sites.b.wan_v4(),
         );

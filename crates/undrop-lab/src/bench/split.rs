@@ -36,8 +36,8 @@ pub(crate) struct Plan {
     /// Ways: direct, passive, split, split-late, tunnel.
     #[arg(long, value_delimiter = ',', default_value = "direct,passive,split,split-late", value_parser = parse_way)]
     way: Vec<Way>,
-    /// PEPsal, a program of others that ends TCP connections at both gateways; it takes those of the way `direct`.
-    /// See bench/peers/tunnels/README.md.
+    /// PEPsal, a program of others that ends TCP connections at both gateways; it takes those of the way
+    /// `direct`. See bench/peers/tunnels/README.md.
     #[arg(long, value_name = "FILE")]
     pepsal: Option<PathBuf>,
     /// Rate of the link.

@@ -29,7 +29,6 @@ fn a_file_with_split_mode_is_read_and_one_without_has_none() {
     let split = &config.split;
     assert_eq!([split.connect, split.drain], [10, 5].map(Duration::from_secs));
     assert_eq!(config.peers[0].carrier, Some("10.81.2.1:4701".parse().unwrap()));
-    assert_eq!(config.code.targets.residual, 1e-6);
     let plain = configuration(GOOD);
     assert_eq!((plain.split.listen, plain.peers[0].carrier), (None, None));
     let sized = |size: &str| {
