@@ -34,7 +34,7 @@ pub(super) struct Other {
     next_answer_us: u64,
     /// Times of the first heartbeat since it was gone, and of the latest one; `None` while it is gone.
     heard_us: Option<(u64, u64)>,
-    /// Number of times that it was gone, or ready no longer, as long as that matters.
+    /// Number of times that it has gone, or has ceased to be ready, as long as that matters.
     losses: u32,
     says: Says,
 }

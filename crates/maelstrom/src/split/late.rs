@@ -84,7 +84,7 @@ impl Late {
         self.waiting_all += 1;
     }
 
-    /// A first packet of this client waits no longer.
+    /// Notes that a first packet of this client has its decision.
     fn release(&mut self, client: IpAddr) {
         self.waiting_all -= 1;
         if let Some(count) = self.waiting.get_mut(&client) {

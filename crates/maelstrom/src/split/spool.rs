@@ -45,12 +45,12 @@ pub(super) struct Spool {
 pub(super) struct Queue {
     segments: VecDeque<Segment>,
     /// Bytes that the disk refused. They follow those of the segments.
-    rest: Rest,
+    rest: Refused,
 }
 
 /// Bytes that the disk has refused.
 #[derive(Debug, Default)]
-struct Rest {
+struct Refused {
     bytes: Vec<u8>,
     /// The sum of all connections, of which these are a part.
     sum: Arc<AtomicU64>,
@@ -129,7 +129,7 @@ impl Spool {
         };
         let chunk = std::mem::take(&mut self.chunk);
         if !self.store(queue, &chunk[..bytes], now_us) {
-            queue.rest = Rest::new(chunk[..bytes].to_vec(), &self.refused);
+            queue.rest = Refused::new(chunk[..bytes].to_vec(), &self.refused);
         }
         self.chunk = chunk;
         Ok(Taken::Bytes)
@@ -234,7 +234,7 @@ impl Queue {
     }
 }
 
-impl Rest {
+impl Refused {
     fn new(bytes: Vec<u8>, sum: &Arc<AtomicU64>) -> Self {
         sum.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Self { bytes, sum: Arc::clone(sum) }
@@ -249,7 +249,7 @@ impl Rest {
     }
 }
 
-impl Drop for Rest {
+impl Drop for Refused {
     fn drop(&mut self) {
         self.sum.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
     }
