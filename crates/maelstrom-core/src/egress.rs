@@ -16,7 +16,7 @@ use crate::choice::Choice;
 use crate::class::{CLASS_RATE_MAX, Care};
 use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;
-use crate::controller::{Decision, Limit, Plan};
+use crate::controller::{Decision, Plan};
 use crate::counters::{Refused, Unprotected, Unsent};
 use crate::deadlines;
 use crate::identity::Identity;
@@ -439,10 +439,7 @@ impl Egress {
 
     /// Share of the packets that the link loses and repairs may recover, as far as it is known.
     fn loss_to_repair(&self) -> f64 {
-        self.decision().map_or(self.repair_loss, |decision| match decision.limit {
-            Limit::Useless => 0.0,
-            _ => decision.loss,
-        })
+        self.decision().map_or(self.repair_loss, |decision| decision.limit.loss_to_repair(decision.loss))
     }
 
     /// Returns the class whose deadline caused repairs lately, and their number.

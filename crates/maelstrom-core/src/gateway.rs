@@ -403,6 +403,7 @@ impl Gateway {
             egress: peer.egress.counts(),
             ingress: peer.ingress.counts(),
             report: peer.ingress.losses(),
+            missed_us: peer.ingress.missed_us(),
             record: peer.ingress.record(),
             per_second: peer.ingress.per_second(),
             far: peer.far(),

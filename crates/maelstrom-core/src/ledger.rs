@@ -22,6 +22,8 @@ struct Between {
 /// Settles places in order and counts their fates.
 pub(crate) struct Ledger {
     report: LossReport,
+    /// Time at which the latest packet that stayed lost was missed.
+    missed_us: Option<u64>,
     /// Next place to settle.
     next: Seq,
     /// Newest place named.
@@ -43,6 +45,7 @@ impl Ledger {
         let ticks = (age_us.div_ceil(TICK_US) as usize).clamp(1, TICKS_MAX);
         Self {
             report: LossReport::default(),
+            missed_us: None,
             next: Seq(0),
             newest: Seq(0),
             run: 0,
@@ -65,6 +68,11 @@ impl Ledger {
 
     pub(crate) fn report(&self) -> &LossReport {
         &self.report
+    }
+
+    /// Time at which the latest packet that stayed lost was missed, if one did.
+    pub(crate) fn missed_us(&self) -> Option<u64> {
+        self.missed_us
     }
 
     /// Oldest place that a repair may bind: names of earlier arrivals may be forgotten.
@@ -151,9 +159,10 @@ impl Ledger {
                 }
                 self.end_run();
             }
-            Place::Missing { .. } => {
+            Place::Missing { since_us, .. } => {
                 self.report.lost += 1;
                 self.run += 1;
+                self.missed_us = self.missed_us.max(Some(since_us));
             }
             Place::Recovered { treatment, .. } => {
                 self.report.lost += 1;

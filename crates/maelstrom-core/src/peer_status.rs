@@ -77,6 +77,8 @@ pub struct PeerStatus<'a> {
     pub ingress: &'a IngressCounts,
     /// Losses that our ingress found since the gateway's start.
     pub report: LossReport,
+    /// Time at which the latest packet of this session that stayed lost was missed.
+    pub missed_us: Option<u64>,
     /// Bursts and gaps that our ingress found.
     pub record: &'a Record,
     /// Packets per second that arrive from its site, while there is traffic.

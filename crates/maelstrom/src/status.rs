@@ -344,6 +344,9 @@ pub struct IngressStatus {
     pub paused_flows: u64,
     /// Losses found at this gateway.
     pub loss: LossStatus,
+    /// Age of the latest packet of this session that stayed lost; null if none did.
+    #[serde(default)]
+    pub last_missed_ms: Option<u64>,
     /// Repairs for each packet that the peer sends, such as `1/16`; null before its first report.
     #[serde(default)]
     pub far_rate: Option<String>,
@@ -403,6 +406,7 @@ impl PeerStatus {
                 paused: peer.is_paused,
                 paused_flows: peer.doubtful_flows as u64,
                 loss: LossStatus::of(&peer.report),
+                last_missed_ms: peer.missed_us.map(|missed| now_us.saturating_sub(missed) / 1000),
                 far_rate: peer.far.silence_ms.map(|_| peer.far.plan.rate.to_string()),
                 far_window: Some(peer.far.plan.window).filter(|&window| window > 0),
                 repair_wait_us: peer.wait_us,

@@ -30,6 +30,8 @@ pub(crate) struct Moment {
     pub(crate) settled: u64,
     /// Of these, packets that stayed lost.
     pub(crate) stayed_lost: u64,
+    /// Time at which the gateway missed the latest of those that were not solved.
+    pub(crate) missed_us: Option<u64>,
 }
 
 impl Moment {
@@ -49,6 +51,8 @@ impl Moment {
             (moment.source_packets, moment.source_bytes) = (egress.source_packets, egress.source_bytes);
             (moment.repair_packets, moment.repair_bytes) = (egress.repair_packets, egress.repair_bytes);
             (moment.settled, moment.stayed_lost) = (ingress.loss.packets, ingress.loss.residual);
+            let age_us = ingress.last_missed_ms.map(|ms| ms * 1_000);
+            moment.missed_us = age_us.and_then(|us| progress.elapsed_us.checked_sub(us));
         }
         moment
     }
@@ -67,6 +71,7 @@ impl Moment {
             repair_bytes: self.repair_bytes.saturating_sub(earlier.repair_bytes),
             settled: self.settled.saturating_sub(earlier.settled),
             stayed_lost: self.stayed_lost.saturating_sub(earlier.stayed_lost),
+            missed_us: self.missed_us,
         }
     }
 

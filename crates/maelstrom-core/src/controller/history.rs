@@ -229,6 +229,8 @@ pub(super) struct History {
     packets: u64,
     seconds: u64,
     last_second: Option<u64>,
+    /// Time since which it has never been without packets.
+    since_us: u64,
 }
 
 impl History {
@@ -239,6 +241,7 @@ impl History {
             packets: 0,
             seconds: 0,
             last_second: None,
+            since_us: 0,
         }
     }
 
@@ -255,7 +258,7 @@ impl History {
         let fast = Horizon::read(FAST_SLOT_US, now_us, &mut rest)?;
         let slow = Horizon::read(SLOW_SLOT_US, now_us, &mut rest)?;
         let (seconds, last_second) = (seconds.min(u32::MAX.into()), Some(now_us / SLOW_SLOT_US));
-        rest.is_empty().then_some(Self { fast, slow, packets, seconds, last_second })
+        rest.is_empty().then_some(Self { fast, slow, packets, seconds, last_second, since_us: now_us })
     }
 
     pub(super) fn add(&mut self, now_us: u64, counts: &Counts) {
@@ -266,7 +269,16 @@ impl History {
             self.last_second = Some(second);
         }
         self.fast.add(now_us, counts);
+        self.slow.turn_to(now_us);
+        if counts.packets > 0 && self.slow.slots.iter().all(|second| second.packets == 0) {
+            self.since_us = now_us;
+        }
         self.slow.add(now_us, counts);
+    }
+
+    /// Time for which there has been traffic, with pauses of less than a minute.
+    pub(super) fn age_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.since_us)
     }
 
     /// Counts of the last second.
@@ -288,16 +300,13 @@ impl History {
     }
 
     /// Whether traffic is so slow at present that candidates give losses up after `span` packets, and the
-    /// last minute had hardly any traffic like it, but faster one.
+    /// last minute had little traffic like it, but faster one. The many packets of that hide how often slower
+    /// traffic, with fewer repairs in time, stays lost.
     pub(super) fn is_slower(&self, span: u64) -> bool {
         let alike = |second: &Counts| second.span > 0 && 2 * second.span <= 3 * span;
-        let (mut packets, mut seconds) = (0_u64, 0);
-        for second in self.slow.slots.iter().filter(|second| alike(second)) {
-            packets = packets.saturating_add(second.packets);
-            seconds += 1;
-        }
+        let packets = self.slow.sum(alike).packets;
         let has_faster = self.slow.slots.iter().any(|second| 2 * second.span > 3 * span);
-        has_faster && packets < YOUNG_PACKETS && seconds <= YOUNG_S
+        has_faster && packets < YOUNG_PACKETS
     }
 
     /// Begins to count the packets that show rare batches: traffic has become far faster.
@@ -357,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_is_slower_until_some_seconds_were_as_slow() {
+    fn traffic_is_slower_until_many_packets_came_as_slowly_or_the_faster_ones_are_forgotten() {
         let mut history = History::new();
         let second = |span, packets| Counts { span, ..counts(packets, 0, 0, 0) };
         for at in 0..3 {
@@ -368,9 +377,12 @@ mod tests {
             assert!(history.is_slower(100), "{at}");
             history.add(at * 1_000_000, &second(100, 1_000));
         }
-        assert!(!history.is_slower(100) && history.is_slower(60));
-        history.add(7_000_000, &second(60, 200_000));
-        assert!(!history.is_slower(60), "many packets show it sooner");
+        assert!(history.is_slower(100) && history.is_slower(60));
+        let mut later = history.clone();
+        later.add(7_000_000, &second(60, 200_000));
+        assert!(!later.is_slower(60), "many packets show it");
+        history.add(62_500_000, &second(100, 1));
+        assert!(!history.is_slower(100), "only slow traffic is left");
     }
 
     #[test]

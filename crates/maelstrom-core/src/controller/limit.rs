@@ -1,5 +1,9 @@
 //! Why a rate is not another one.
 
+/// Loss against which the ends of flights are protected as long as that of the link is not known. A slow start
+/// that ends at a loss ends far too low, and a new link has seen no other packets.
+const UNKNOWN_LOSS: f64 = 0.05;
+
 /// Reason why the rate is not lower, or not higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
@@ -22,6 +26,15 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// Share of the packets that repairs may recover, where the link is known to lose `loss` of them.
+    pub(crate) fn loss_to_repair(self, loss: f64) -> f64 {
+        match self {
+            Self::Useless => 0.0,
+            Self::Unknown => loss.max(UNKNOWN_LOSS),
+            _ => loss,
+        }
+    }
+
     /// Returns its name: stable, in snake case.
     pub fn id(self) -> &'static str {
         match self {

@@ -44,6 +44,9 @@ const WORSE: f64 = 1.5;
 const RECENT_S: u64 = 30;
 /// Time of a fate behind its packet beside the round trip: the next repairs, and the report.
 const NEWS_US: u64 = 150_000;
+/// Number of packets, and time, after which the far gateway settles the fate of a packet, about.
+const SETTLED: u64 = 12_288;
+const SETTLED_US: u64 = 1_100_000;
 /// Share of lost repairs above which a full queue has no room for them.
 const MOST_LOST: f64 = 0.5;
 /// Number of reports with counts that fall after which the counts begin again.
@@ -331,7 +334,8 @@ impl Controller {
         decision.refusal = situation.refusal;
         decision.is_thin = self.thin.is_on();
         if decision.rate > self.decision.rate {
-            self.useless.on_rise(now_us, delay_us);
+            let settled_us = (SETTLED * 1_000_000 / situation.per_second.max(1)).min(SETTLED_US);
+            self.useless.on_rise(now_us, delay_us + settled_us);
         }
         self.decision = decision;
     }
@@ -411,9 +415,17 @@ impl Controller {
 
     fn choose(&mut self, now_us: u64, evidence: &Evidence, range: Range) -> Decision {
         let Range { floor, cap, .. } = range;
-        let has_waited = self.since_us.is_some_and(|since_us| now_us >= since_us + PATIENCE_US);
+        // What is known of a link that loses packets outlasts a pause, after which its history begins anew.
+        let known = self.decision.loss;
+        let age_us = if known > 0.0 {
+            Some(self.history.age_us(now_us))
+        } else {
+            self.since_us.map(|since_us| now_us.saturating_sub(since_us))
+        };
+        let has_waited = age_us.is_some_and(|age_us| age_us >= PATIENCE_US);
         let packets = evidence.slow.packets;
-        let may_fall = (packets >= PACKETS_MIN && !evidence.is_vague) || (has_waited && packets > 0);
+        let are_enough = packets >= PACKETS_MIN || (has_waited && packets > 0);
+        let may_fall = are_enough && !evidence.is_vague;
         let lowest = if may_fall { floor } else { self.wanted.clamp(floor, cap) };
         let suffices = |index: usize| {
             let target =
@@ -431,14 +443,17 @@ impl Controller {
             None => evidence.cheapest(range).map_or((cap, range.limit), |index| (index, Limit::Hopeless)),
         };
         self.wanted = index;
+        let loss = match limit {
+            Limit::Hopeless => evidence.fast.loss(),
+            _ => evidence.bursts.map_or(evidence.slow.loss(), |(loss, _)| loss),
+        };
+        // A few packets without losses do not disprove what was known before them.
+        let known = if are_enough { 0.0 } else { known };
         let lower = (index > floor && limit != Limit::Unknown).then(|| index - 1);
         Decision {
             rate: LADDER[index],
             limit,
-            loss: match limit {
-                Limit::Hopeless => evidence.fast.loss(),
-                _ => evidence.bursts.map_or(evidence.slow.loss(), |(loss, _)| loss),
-            },
+            loss: loss.max(known),
             burst: self.last.0.burst,
             residual: evidence.residual(index),
             lower: lower.map(|index| (LADDER[index], evidence.residual(index))),

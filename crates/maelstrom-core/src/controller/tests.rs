@@ -134,6 +134,49 @@ fn few_packets_are_no_reason_to_go_down() {
     }
 }
 
+/// A connection that follows a pause begins with a few packets, of which none may be lost.
+#[test]
+fn what_was_known_before_a_pause_holds_until_enough_packets_disprove_it() {
+    let mut link = Link::new(Targets::default());
+    let busy = link.seconds(70, 20, 1, 10);
+    assert!(busy.rate > LADDER[0] && (busy.loss - 0.05).abs() < 1e-3, "{busy}");
+    for packets in [50, 100, 200, 400] {
+        link.now_us += 100 * SECOND;
+        link.windows.on_arrived(packets);
+        link.runs.on_arrived(packets);
+        let report = link.report();
+        link.controller.on_report(link.now_us, &report, link.situation);
+        let decision = link.controller.decision();
+        assert_eq!((decision.rate, decision.loss), (busy.rate, busy.loss), "after {packets} packets");
+    }
+    // A packet a second says enough in time.
+    for second in 1..=61 {
+        link.now_us += SECOND;
+        link.windows.on_arrived(1);
+        link.runs.on_arrived(1);
+        let report = link.report();
+        link.controller.on_report(link.now_us, &report, link.situation);
+        let decision = link.controller.decision();
+        let expected = if second < 60 { (busy.rate, busy.loss) } else { (LADDER[0], 0.0) };
+        assert_eq!((decision.rate, decision.loss), expected, "after {second} seconds");
+    }
+}
+
+/// Losses of before a rise are settled later, and say nothing of the new rate.
+#[test]
+fn packets_that_were_sent_before_a_rise_do_not_make_its_repairs_useless() {
+    let mut link = Link::new(Targets::default());
+    link.situation.per_second = 2_000;
+    link.seconds(70, 0, 0, 0);
+    assert_eq!(link.controller.decision().rate, LADDER[0]);
+    let risen = link.tenth(20, 1, 0);
+    assert!(risen.rate > rate("1/12"), "{risen}");
+    // The far gateway settles packets after 1.1 s.
+    let before: Vec<_> = (0..24).map(|_| link.tenth(20, 1, 0)).collect();
+    assert!(before.iter().all(|decision| decision.limit != Limit::Useless), "{before:?}");
+    assert_eq!(link.seconds(1, 20, 1, 0).limit, Limit::Useless, "but the packets after it do");
+}
+
 #[test]
 fn the_rate_rises_at_once_and_falls_after_a_minute() {
     let mut link = Link::new(Targets::default());

@@ -21,6 +21,11 @@ impl Ingress {
         self.earlier.plus(self.ledger.report())
     }
 
+    /// Time at which the latest packet of this session that stayed lost was missed.
+    pub(crate) fn missed_us(&self) -> Option<u64> {
+        self.ledger.missed_us()
+    }
+
     /// Takes the report that the driver could not inject the packet of a place.
     pub(crate) fn on_uninjected(&mut self, seq: Seq, reason: Uninjected) {
         if self.arrivals.on_uninjected(seq) {

@@ -300,13 +300,19 @@ impl Parts<'_> {
         longest_us as f64 / 1e6
     }
 
-    /// Returns the times of the moments at which packets had stayed lost since the one before.
+    /// Returns the latest time before each moment at which a packet was lost for good, if any was since the
+    /// moment before it. Gateways tell it to the millisecond, but a second later; programs from before they
+    /// told it have the time at which they gave packets up.
     fn losses_of_moments(&self) -> Vec<u64> {
-        let has_lost = |pair: &&[Moment]| {
+        let lost_us = |pair: &[Moment]| {
             let between = pair[1].since(&pair[0]);
-            (if self.is_protected { between.stayed_lost } else { between.dropped() }) > 0
+            let lost = if self.is_protected { between.stayed_lost } else { between.dropped() };
+            match (pair[0].missed_us, pair[1].missed_us) {
+                (before, Some(missed_us)) => before.is_none_or(|before| before < missed_us).then_some(missed_us),
+                (_, None) => (lost > 0).then_some(pair[1].at_us),
+            }
         };
-        self.moments.windows(2).filter(has_lost).map(|pair| pair[1].at_us).collect()
+        self.moments.windows(2).filter_map(lost_us).collect()
     }
 }
 
