@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use foundation::Seq;
+
 use super::epoch::{COUNCIL_MAX, Council, Epoch};
 use super::log::Log;
+use super::report::{Begin, Report};
 use super::total::{OrderNews, Total};
-use super::wire::{Begin, Body, Report};
+use super::wire::Body;
 use crate::ids::NodeId;
 
 /// Number by which the count of an epoch may exceed all that were heard of.
@@ -136,9 +139,9 @@ impl Total {
         true
     }
 
-    /// Promises to take part in no epoch before `epoch`. Takes back an own attempt.
+    /// Promises to another member to take part in no epoch before `epoch`. Takes back an own attempt.
     fn promise(&mut self, epoch: Epoch) {
-        self.promised = Some(epoch);
+        (self.promised, self.granted) = (Some(epoch), Some(epoch));
         if self.candidacy.as_ref().is_some_and(|candidacy| candidacy.epoch < epoch) {
             self.candidacy = None;
         }
@@ -162,14 +165,21 @@ impl Total {
         self.send(&Body::Promise { epoch, report });
     }
 
-    /// Takes a promise.
+    /// Takes a promise of a member of a council that this node knows, from its own report or those of others.
     pub(super) fn on_promise(&mut self, from: NodeId, epoch: Epoch, report: Report) {
-        if let Some(candidacy) = &mut self.candidacy
-            && candidacy.epoch == epoch
-            && candidacy.begin.is_none()
-        {
-            candidacy.reports.insert(from, report);
+        let is_open = |candidacy: &&mut Candidacy| candidacy.epoch == epoch && candidacy.begin.is_none();
+        let Some(candidacy) = self.candidacy.as_mut().filter(is_open) else { return };
+        let mut reports = candidacy.reports.values().chain(self.byes.values());
+        if !reports.any(|report| report.has_member(from)) {
+            return;
         }
+        if report.agreed() >= Some(epoch) {
+            // Who has agreed to a later epoch promises no earlier one.
+            return self.counts.unauthorized += 1;
+        }
+        candidacy.reports.insert(from, report);
+        // It has answered after the membership lost it.
+        self.suspects.remove(&from);
     }
 
     /// Takes the beginning of an epoch, which is proposed or settled.
@@ -227,17 +237,41 @@ impl Total {
     /// Takes the news that a member has left.
     pub(super) fn on_bye(&mut self, now_us: u64, from: NodeId, report: Report) {
         self.founding.hellos.remove(&from);
-        let knew = report.log.epoch().max(report.pending.as_ref().map(|begin| begin.epoch));
+        let (agreed, present) = (report.agreed(), self.log.epoch());
         let is_member = self.council.as_ref().is_some_and(|council| council.contains(from));
-        if !is_member || knew < self.log.epoch() {
+        if !is_member || agreed < present {
             // It has left an earlier epoch, and may have come back.
             return;
         }
+        let count = agreed.map_or(0, |epoch| epoch.count);
+        self.note_count(count);
+        if count > self.count_seen {
+            return self.counts.unauthorized += 1;
+        }
         self.byes.insert(from, report);
+        if agreed > present {
+            self.doubt_epoch(agreed);
+        }
         if self.is_sequencer() {
             self.reform_soon(now_us);
         } else if self.log.epoch().is_some_and(|epoch| epoch.sequencer == from) {
             self.campaign_soon(now_us);
+        }
+    }
+
+    /// Returns whether a member has left and counts no more among those that decide on `epoch`. One that has
+    /// agreed to a later epoch still counts: it may belong to the majority that has begun that one.
+    pub(super) fn has_left(&self, member: NodeId, epoch: Epoch) -> bool {
+        self.byes.get(&member).is_some_and(|report| report.agreed() <= Some(epoch))
+    }
+
+    /// Asks for the epoch that follows, because a member that left has agreed to one. Gives up an attempt to
+    /// begin an earlier one, for which that member may be needed.
+    fn doubt_epoch(&mut self, agreed: Option<Epoch>) {
+        self.candidacy.take_if(|candidacy| Some(candidacy.epoch) < agreed);
+        if self.candidacy.is_none() {
+            let epoch = self.log.epoch();
+            self.send(&Body::Pull { epoch, promised: self.promised, next: self.log.next });
         }
     }
 
@@ -314,7 +348,7 @@ impl Total {
         let candidacy = self.candidacy.as_ref()?;
         let Basis { settled, pending, log } = Basis::of(candidacy.reports.values().chain(self.byes.values()));
         let has = |node: NodeId| candidacy.reports.contains_key(&node);
-        let left = |node: NodeId| self.byes.contains_key(&node);
+        let left = |node: NodeId| self.has_left(node, candidacy.epoch);
         let councils = || {
             let settled = settled.as_ref().map(|(_, council)| council);
             settled.into_iter().chain(pending.as_ref().map(|begin| &begin.council))
@@ -368,7 +402,7 @@ impl Total {
         let Some(candidacy) = &self.candidacy else { return false };
         let Some(begin) = &candidacy.begin else { return false };
         let has = |node: NodeId| candidacy.accepts.contains(&node);
-        let left = |node: NodeId| self.byes.contains_key(&node);
+        let left = |node: NodeId| self.has_left(node, candidacy.epoch);
         let before = begin.before.as_ref().map(|(_, council)| council);
         before.into_iter().chain([&begin.council]).all(|council| council.is_majority(has, left))
     }
@@ -380,6 +414,7 @@ impl Total {
             log.begin(epoch);
         }
         self.compare(&log);
+        self.forget_settled(&log);
         self.log = log;
         self.council = Some(council.clone());
         self.prompt = prompt;
@@ -391,7 +426,8 @@ impl Total {
         self.acked = 0;
         self.stable = self.log.start;
         self.byes.retain(|&node, _| council.contains(node));
-        self.suspects.clear();
+        // Members that have promised may have died since.
+        self.suspects.retain(|&member| council.contains(member));
         self.denied.clear();
         (self.want, self.unheard, self.crowded_us) = (None, None, None);
         self.founding.is_out = false;
@@ -417,8 +453,9 @@ impl Total {
             (begins, Some(news))
         } else {
             let delivered = self.delivered;
-            // Members that were not asked may have delivered what the others have declared lost.
-            let amended = self.log.amended_by(log, self.begins, delivered).unwrap_or(delivered);
+            // Members that were not asked may have delivered what the others have declared lost, or have
+            // declared lost what the others deliver.
+            let amended = self.log.amended_apart(log, self.begins, delivered).unwrap_or(delivered);
             let from = self.log.agrees_until(log).unwrap_or(0).min(amended);
             let continues = from.max(log.start);
             let news = match from {
@@ -433,15 +470,26 @@ impl Total {
         (self.delivered, self.held) = (delivered, delivered);
     }
 
+    /// Forgets messages whose numbers are settled and precede those of the log of an epoch. That log may lack
+    /// their senders, which then count as new.
+    fn forget_settled(&mut self, log: &Log) {
+        let number = self.log.agrees_until(log).unwrap_or(0).min(log.start);
+        if number > self.log.start {
+            let Self { log: own, hold, .. } = self;
+            own.forget_before(number, |run| hold.forget(run.sender, run.seq, run.seq.plus(run.count.into())));
+        }
+    }
+
     /// Forgets messages that were numbered before the numbers of the log.
     fn forget_unknown(&mut self) {
-        let mut lowest: BTreeMap<NodeId, foundation::Seq> = self.log.positions.clone();
+        let positions = self.log.positions.iter().map(|(&sender, position)| (sender, position.seq));
+        let mut lowest: BTreeMap<NodeId, Seq> = positions.collect();
         for run in self.log.runs.values() {
             let seq = lowest.entry(run.sender).or_insert(run.seq);
             *seq = run.seq.min(*seq);
         }
         for (sender, seq) in lowest {
-            self.hold.forget(sender, foundation::Seq(0), seq);
+            self.hold.forget(sender, Seq(0), seq);
         }
     }
 }

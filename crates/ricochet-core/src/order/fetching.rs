@@ -16,8 +16,9 @@ use foundation::Seq;
 use super::epoch::Epoch;
 use super::log::Run;
 use super::numbering::NUMBER_MAX;
+use super::report::Begin;
 use super::total::{OrderNews, Total};
-use super::wire::{Begin, Body, Form};
+use super::wire::{Body, Form};
 use crate::ids::NodeId;
 use crate::message::Message;
 

@@ -101,7 +101,7 @@ impl Total {
         self.council = None;
         self.log = Log::default();
         self.pending = None;
-        self.promised = None;
+        (self.promised, self.granted) = (None, None);
         self.count_seen = 0;
         self.candidacy = None;
         (self.held, self.delivered, self.acked) = (0, 0, 0);

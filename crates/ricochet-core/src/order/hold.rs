@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use foundation::Seq;
 
+use super::log::SENDERS_MAX;
 use crate::ids::NodeId;
 use crate::message::Message;
 use crate::tracker::Front;
@@ -39,6 +40,8 @@ struct Stream {
     lost_from: Option<Seq>,
     /// Position after the last packet that was given up.
     lost_until: Seq,
+    /// Count of the hold at the last news of the stream.
+    touched: u64,
 }
 
 /// The next positions of a stream to be numbered.
@@ -49,10 +52,41 @@ pub(super) struct Ready {
     pub(super) lost: bool,
 }
 
+/// Streams by sender: at most [`SENDERS_MAX`], beside those of which messages are kept.
+#[derive(Debug, Default)]
+struct Streams {
+    all: BTreeMap<NodeId, Stream>,
+    /// Counts the news of streams.
+    touches: u64,
+}
+
+impl Streams {
+    /// Returns the stream of a sender, of which there is news.
+    fn touch(&mut self, sender: NodeId) -> &mut Stream {
+        if self.all.len() >= SENDERS_MAX && !self.all.contains_key(&sender) {
+            self.forget_idle();
+        }
+        self.touches += 1;
+        let stream = self.all.entry(sender).or_default();
+        stream.touched = self.touches;
+        stream
+    }
+
+    /// Forgets those half of the streams without messages of which there was no news for longest.
+    fn forget_idle(&mut self) {
+        let idle = self.all.values().filter(|stream| stream.units.is_empty());
+        let mut touched: Vec<u64> = idle.map(|stream| stream.touched).collect();
+        touched.sort_unstable();
+        if let Some(&until) = touched.get(touched.len() / 2) {
+            self.all.retain(|_, stream| !stream.units.is_empty() || stream.touched > until);
+        }
+    }
+}
+
 /// The messages of a group, by sender and position.
 #[derive(Debug)]
 pub(super) struct Hold {
-    streams: BTreeMap<NodeId, Stream>,
+    streams: Streams,
     units: usize,
     bytes: usize,
     units_max: usize,
@@ -62,7 +96,7 @@ pub(super) struct Hold {
 
 impl Hold {
     pub(super) fn new(units_max: usize, bytes_max: usize) -> Self {
-        Self { streams: BTreeMap::new(), units: 0, bytes: 0, units_max, bytes_max, idle: Vec::new() }
+        Self { streams: Streams::default(), units: 0, bytes: 0, units_max, bytes_max, idle: Vec::new() }
     }
 
     /// Keeps a message. Returns false if there is no room, unless it is `wanted`. It then counts as lost.
@@ -70,7 +104,7 @@ impl Hold {
         let length = message.payload.len();
         let is_full =
             self.units >= self.units_max || (self.units > 0 && self.bytes + length > self.bytes_max);
-        let stream = self.streams.entry(message.sender).or_default();
+        let stream = self.streams.touch(message.sender);
         stream.awaited = stream.awaited.max(message.front.awaited);
         if is_full && !wanted {
             stream.lost_until = stream.lost_until.max(message.seq.plus(message.packets.into()));
@@ -90,35 +124,40 @@ impl Hold {
 
     /// Notes that packets of a sender were given up.
     pub(super) fn on_lost(&mut self, sender: NodeId, first: Seq, last: Seq) {
-        let stream = self.streams.entry(sender).or_default();
+        let stream = self.streams.touch(sender);
         stream.lost_from = Some(stream.lost_from.map_or(first, |known| known.min(first)));
         stream.lost_until = stream.lost_until.max(last.plus(1));
     }
 
     /// Notes how far a stream is settled.
     pub(super) fn on_settled(&mut self, sender: NodeId, front: Front) {
-        let stream = self.streams.entry(sender).or_default();
+        let stream = self.streams.touch(sender);
         stream.awaited = stream.awaited.max(front.awaited);
     }
 
+    /// Returns whether messages of a sender are kept.
+    pub(super) fn has_units(&self, sender: NodeId) -> bool {
+        self.streams.all.get(&sender).is_some_and(|stream| !stream.units.is_empty())
+    }
+
     pub(super) fn unit(&self, sender: NodeId, seq: Seq) -> Option<&Unit> {
-        self.streams.get(&sender)?.units.get(&seq)
+        self.streams.all.get(&sender)?.units.get(&seq)
     }
 
     /// Returns the number of positions from `seq` on, at most `count`, at which no message is held.
     pub(super) fn absent(&self, sender: NodeId, seq: Seq, count: u32) -> u32 {
-        let first = self.streams.get(&sender).and_then(|stream| stream.units.range(seq..).next());
+        let first = self.streams.all.get(&sender).and_then(|stream| stream.units.range(seq..).next());
         first.map_or(count, |(&at, _)| u32::try_from(at.0 - seq.0).unwrap_or(count).min(count))
     }
 
     /// Returns a position of a stream, near which its wire numbers are.
     pub(super) fn near(&self, sender: NodeId) -> Option<Seq> {
-        self.streams.get(&sender)?.units.last_key_value().map(|(&seq, _)| seq)
+        self.streams.all.get(&sender)?.units.last_key_value().map(|(&seq, _)| seq)
     }
 
     /// Returns what of a stream follows `position`, if it must not wait for earlier packets.
     pub(super) fn ready(&self, sender: NodeId, position: Option<Seq>) -> Option<Ready> {
-        let stream = self.streams.get(&sender)?;
+        let stream = self.streams.all.get(&sender)?;
         // A stream that has lost its first packets begins with those.
         let first = stream.units.first_key_value().map(|(&seq, _)| seq);
         let lost_first = stream.lost_from.filter(|&lost| first.is_none_or(|first| lost < first));
@@ -145,9 +184,12 @@ impl Hold {
         }
     }
 
-    /// Forgets the messages of a stream from `seq` on whose positions are before `end`.
+    /// Forgets the messages of a stream from `seq` on whose positions are before `end`, and all losses before
+    /// `end`: they have their numbers.
     pub(super) fn forget(&mut self, sender: NodeId, seq: Seq, end: Seq) {
-        let Some(stream) = self.streams.get_mut(&sender) else { return };
+        let Some(stream) = self.streams.all.get_mut(&sender) else { return };
+        let is_later = stream.lost_until > end;
+        stream.lost_from = stream.lost_from.map(|first| first.max(end)).filter(|_| is_later);
         while let Some((&at, _)) = stream.units.range(seq..end).next()
             && let Some(unit) = stream.units.remove(&at)
         {
@@ -164,12 +206,12 @@ impl Hold {
     /// Forgets a stream whole.
     pub(super) fn forget_stream(&mut self, sender: NodeId) {
         self.forget(sender, Seq(0), Seq(u64::MAX));
-        self.streams.remove(&sender);
+        self.streams.all.remove(&sender);
     }
 
     /// Returns the senders of messages.
     pub(super) fn senders(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.streams.keys().copied()
+        self.streams.all.keys().copied()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -178,5 +220,42 @@ impl Hold {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::GroupId;
+
+    fn put(hold: &mut Hold, sender: u32, seq: u64) {
+        let front = Front { settled: Seq(seq + 1), awaited: Seq(seq + 1) };
+        let message = Message::new(NodeId(sender), GroupId(1), Seq(seq), b"187.21");
+        hold.put(&Message { front, ..message }, false);
+    }
+
+    #[test]
+    fn streams_without_messages_are_bounded() {
+        let mut hold = Hold::new(16, 1 << 20);
+        put(&mut hold, 0, 7);
+        let senders = 3 * SENDERS_MAX as u32;
+        for sender in 1..senders {
+            hold.on_settled(NodeId(sender), Front { settled: Seq(1), awaited: Seq(1) });
+            assert!(hold.senders().count() <= SENDERS_MAX);
+        }
+        assert!(hold.has_units(NodeId(0)), "a message is kept");
+        assert!(hold.senders().any(|sender| sender.0 == senders - 1), "so is the newest stream");
+    }
+
+    #[test]
+    fn losses_that_have_their_numbers_are_not_numbered_again() {
+        let (mut hold, sender) = (Hold::new(16, 1 << 20), NodeId(3));
+        put(&mut hold, 3, 100);
+        hold.on_lost(sender, Seq(5), Seq(8));
+        assert_eq!(hold.ready(sender, None).map(|ready| (ready.seq, ready.lost)), Some((Seq(5), true)));
+        hold.forget(sender, Seq(5), Seq(7));
+        assert_eq!(hold.ready(sender, None).map(|ready| (ready.seq, ready.lost)), Some((Seq(7), true)));
+        hold.forget(sender, Seq(7), Seq(9));
+        assert_eq!(hold.ready(sender, None).map(|ready| (ready.seq, ready.lost)), Some((Seq(100), false)));
     }
 }

@@ -16,8 +16,10 @@ const AHEAD_MAX: usize = 1_024;
 const AMENDED_MAX: usize = 1_024;
 /// Maximum number of epochs whose beginnings are kept.
 pub(super) const STARTS_MAX: usize = 64;
-/// Maximum number of senders whose positions are kept.
+/// Maximum number of senders that are known although no number and no message of them is kept.
 pub(super) const SENDERS_MAX: usize = 4_096;
+/// Number of senders that are forgotten at once, so that they are rarely compared.
+const SENDERS_STEP: usize = SENDERS_MAX / 8;
 
 /// Consecutive positions of a sender's stream with consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,16 @@ impl Run {
     }
 }
 
+/// Where the numbers of a sender end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    /// The position after the last numbered one.
+    pub(super) seq: Seq,
+    /// The number after that of the position before `seq`. Of senders without a run it only tells who was
+    /// numbered later than whom.
+    pub(super) until: u64,
+}
+
 /// The numbers that a member knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Log {
@@ -46,12 +58,12 @@ pub(super) struct Log {
     pub(super) runs: BTreeMap<u64, Run>,
     /// Runs beyond a gap.
     pub(super) ahead: BTreeMap<u64, Run>,
-    /// Numbers whose messages no member holds: first, and the one after the last.
+    /// Numbers whose messages no member holds: first, and the one after the last. No two ranges overlap.
     pub(super) amended: BTreeMap<u64, u64>,
-    /// Epochs in order, and the first number of each.
+    /// Epochs in order, and the first number of each, which is `next` at most.
     pub(super) starts: Vec<(Epoch, u64)>,
-    /// The position after the last numbered one, by sender.
-    pub(super) positions: BTreeMap<NodeId, Seq>,
+    /// Where the numbers of senders end. All that have a run are among them.
+    pub(super) positions: BTreeMap<NodeId, Position>,
 }
 
 impl Log {
@@ -78,14 +90,9 @@ impl Log {
         if count == 0 {
             return;
         }
-        let end = seq.plus(count.into());
-        if self.positions.len() >= SENDERS_MAX && !self.positions.contains_key(&sender) {
-            // A sender without a position counts as new, which matters only for packets that come very late.
-            self.positions.pop_first();
-        }
-        self.positions.insert(sender, end);
         let next = self.next;
         self.next += u64::from(count);
+        self.positions.insert(sender, Position { seq: seq.plus(count.into()), until: self.next });
         if let Some(mut last) = self.runs.last_entry() {
             let is_next = *last.key() + u64::from(last.get().count) == next;
             let run = last.get_mut();
@@ -127,20 +134,39 @@ impl Log {
 
     /// Notes that no member holds the messages of these numbers.
     pub(super) fn amend(&mut self, first: u64, end: u64) {
-        let known = self.amended.entry(first).or_insert(end);
-        *known = end.max(*known);
+        let (mut first, mut end) = (first, end);
+        while let Some((&at, &until)) = self.amended.range(..end).next_back()
+            && until > first
+        {
+            self.amended.remove(&at);
+            (first, end) = (first.min(at), end.max(until));
+        }
+        self.amended.insert(first, end);
         if self.amended.len() > AMENDED_MAX {
             self.amended.pop_first();
         }
     }
 
-    /// Returns the first number from `begins` on, before `end`, that `other` has amended and this log not.
-    pub(super) fn amended_by(&self, other: &Log, begins: u64, end: u64) -> Option<u64> {
-        let ranges = other.amended.iter().map(|(&first, &last)| (first.max(begins), last.min(end)));
-        let is_new = |&(first, end): &(u64, u64)| {
-            first < end && self.amended_until(first).is_none_or(|known| known < end)
-        };
-        ranges.filter(is_new).map(|(first, _)| first).min()
+    /// Returns the first number from `begins` on, before `end`, that only one of the two logs has amended.
+    pub(super) fn amended_apart(&self, other: &Log, begins: u64, end: u64) -> Option<u64> {
+        let only = [self.amended_without(other, begins, end), other.amended_without(self, begins, end)];
+        only.into_iter().flatten().min()
+    }
+
+    /// Returns the first number from `begins` on, before `end`, that this log has amended and `other` not.
+    fn amended_without(&self, other: &Log, begins: u64, end: u64) -> Option<u64> {
+        // A log that keeps as many ranges as it can has forgotten older ones.
+        let is_full = other.amended.len() >= AMENDED_MAX;
+        let oldest = other.amended.keys().next().filter(|_| is_full);
+        let begins = oldest.map_or(begins, |&oldest| begins.max(oldest));
+        for (&first, &last) in &self.amended {
+            let mut number = first.max(begins);
+            while number < last.min(end) {
+                let Some(until) = other.amended_until(number) else { return Some(number) };
+                number = until;
+            }
+        }
+        None
     }
 
     /// Returns where the amended numbers end, if `number` is one of them.
@@ -178,6 +204,39 @@ impl Log {
             }
         }
         self.start = self.start.max(number);
+    }
+
+    /// Returns the position of a sender after the last numbered one.
+    pub(super) fn position(&self, sender: NodeId) -> Option<Seq> {
+        self.positions.get(&sender).map(|position| position.seq)
+    }
+
+    /// Returns senders and their positions, as many as a packet can tell: those numbered last, in that order.
+    pub(super) fn newest_positions(&self) -> Vec<(NodeId, Seq)> {
+        let mut all: Vec<(u64, NodeId, Seq)> =
+            self.positions.iter().map(|(&sender, at)| (at.until, sender, at.seq)).collect();
+        all.sort_unstable();
+        all.drain(..all.len().saturating_sub(SENDERS_MAX));
+        all.into_iter().map(|(_, sender, seq)| (sender, seq)).collect()
+    }
+
+    /// Forgets the senders that were numbered longest ago, if there are too many. It spares those with runs,
+    /// and those of which messages are held. Without its position a sender counts as new, and what is kept of
+    /// it would be numbered again.
+    pub(super) fn forget_senders(&mut self, is_held: impl Fn(NodeId) -> bool) {
+        let ages = self.positions.iter().map(|(&sender, at)| (at.until, sender));
+        let is_old = |&(until, sender): &(u64, NodeId)| until <= self.start && !is_held(sender);
+        let mut old: Vec<(u64, NodeId)> = ages.filter(is_old).collect();
+        old.sort_unstable();
+        let excess = self.positions.len().saturating_sub(SENDERS_MAX - SENDERS_STEP);
+        for (_, sender) in old.into_iter().take(excess) {
+            self.positions.remove(&sender);
+        }
+    }
+
+    /// Returns the number of senders with which [`Self::forget_senders`] should be called next.
+    pub(super) fn senders_due(&self) -> usize {
+        SENDERS_MAX.max(self.positions.len() + SENDERS_STEP)
     }
 
     /// Returns up to which number this log and another one agree; `None` if they have no epoch in common.
@@ -224,6 +283,45 @@ mod tests {
         log.forget_before(7, |run| gone.push(run));
         assert_eq!(gone, [run(1, 0, 5), run(2, 7, 2)]);
         assert_eq!((log.start, log.run_at(6), log.run_at(7)), (7, None, Some(run(2, 9, 3))));
+    }
+
+    #[test]
+    fn of_too_many_senders_those_are_forgotten_that_were_numbered_longest_ago() {
+        let mut log = Log::default();
+        // The lowest identifier is numbered last.
+        let held = NodeId(SENDERS_MAX as u32);
+        (0..=held.0).rev().for_each(|sender| log.append(run(sender, 0, 1)));
+        log.forget_senders(|_| false);
+        assert_eq!(log.positions.len(), SENDERS_MAX + 1, "all have runs");
+        log.forget_before(log.next - 1, |_| {});
+        log.forget_senders(|sender| sender == held);
+        assert_eq!(log.positions.len(), SENDERS_MAX - SENDERS_STEP);
+        let is_known = |sender| log.position(sender).is_some();
+        assert!(is_known(NodeId(0)) && is_known(held) && !is_known(NodeId(held.0 - 1)));
+    }
+
+    #[test]
+    fn amended_ranges_that_overlap_are_one() {
+        let mut log = Log::default();
+        for (first, end) in [(4, 9), (20, 25), (6, 7), (8, 12), (2, 3), (12, 13)] {
+            log.amend(first, end);
+        }
+        assert_eq!(log.amended, BTreeMap::from([(2, 3), (4, 12), (12, 13), (20, 25)]));
+        assert_eq!((log.amended_until(7), log.amended_until(3)), (Some(12), None));
+    }
+
+    #[test]
+    fn amended_numbers_are_compared_in_both_directions() {
+        let log = |ranges: &[(u64, u64)]| Log { amended: ranges.iter().copied().collect(), ..Log::default() };
+        let (one, parts) = (log(&[(4, 9)]), log(&[(4, 6), (6, 9)]));
+        assert_eq!((one.amended_apart(&parts, 0, 20), parts.amended_apart(&one, 0, 20)), (None, None));
+        let other = log(&[(4, 6), (7, 9)]);
+        assert_eq!((one.amended_apart(&other, 0, 20), other.amended_apart(&one, 0, 20)), (Some(6), Some(6)));
+        assert_eq!(one.amended_apart(&other, 7, 20), None, "outside");
+        assert_eq!(one.amended_apart(&other, 0, 6), None, "outside");
+        let full =
+            Log { amended: (0..AMENDED_MAX as u64).map(|at| (50 + 2 * at, 51 + 2 * at)).collect(), ..one };
+        assert_eq!(full.amended_apart(&log(&[(4, 9)]), 0, 20), None, "it has forgotten older ranges");
     }
 
     #[test]

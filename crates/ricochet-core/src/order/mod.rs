@@ -23,6 +23,7 @@
 //! | `numbering.rs` | numbers, acknowledgements, deliveries |
 //! | `fetching.rs` | numbers and messages that a member misses |
 //! | `epoch.rs`, `log.rs`, `hold.rs` | epochs and majorities, the numbers, the messages |
+//! | `report.rs` | what members know and agree to |
 //! | `wire.rs` | the packets |
 
 mod campaign;
@@ -33,6 +34,7 @@ mod founding;
 mod hold;
 mod log;
 mod numbering;
+mod report;
 mod total;
 mod wire;
 

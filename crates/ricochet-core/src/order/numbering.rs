@@ -44,10 +44,10 @@ impl Total {
             return None;
         }
         let first = self.log.next;
-        while self.log.next - self.stable < self.config.window
+        while self.log.next.saturating_sub(self.stable) < self.config.window
             && let Some(&sender) = self.dirty.first()
         {
-            match self.hold.ready(sender, self.log.positions.get(&sender).copied()) {
+            match self.hold.ready(sender, self.log.position(sender)) {
                 Some(Ready { seq, count, lost }) => {
                     self.counts.numbered += u64::from(count);
                     self.log.append(Run { sender, seq, count, lost });
@@ -63,7 +63,7 @@ impl Total {
     /// Returns whether the sequencer may give further numbers: not too many are unacknowledged, and a
     /// majority was heard not long ago.
     fn may_number(&mut self, now_us: u64) -> bool {
-        if self.log.next - self.stable >= self.config.window {
+        if self.log.next.saturating_sub(self.stable) >= self.config.window {
             self.hold_up(now_us);
             return false;
         }
@@ -114,16 +114,16 @@ impl Total {
 
     /// Returns the number up to which a majority of the members holds the messages.
     pub(super) fn majority_holds(&self) -> u64 {
-        let Some(council) = &self.council else { return 0 };
+        let (Some(council), Some(epoch)) = (&self.council, self.log.epoch()) else { return 0 };
         let mut acks: Vec<u64> = council.members.iter().map(|&member| self.acked_by(member)).collect();
         acks.sort_unstable_by(|a, b| b.cmp(a));
-        let left = |node: NodeId| self.byes.contains_key(&node);
+        let left = |node: NodeId| self.has_left(node, epoch);
         let is_held = |number: &u64| council.is_majority(|node| self.acked_by(node) >= *number, left);
         acks.into_iter().find(is_held).unwrap_or(0)
     }
 
-    /// Forgets messages that all members hold. The newest of them are kept for members that were cut off, if
-    /// there is room.
+    /// Forgets messages that all members hold, and senders of which nothing is kept. The newest messages are
+    /// kept for members that were cut off, if there is room.
     fn forget_stable(&mut self) {
         let is_roomy = self.hold.bytes() < self.config.bytes_max / 2;
         let keep = if is_roomy { self.config.keep.min(self.config.messages_max as u64 / 4) } else { 0 };
@@ -131,6 +131,11 @@ impl Total {
         if number > self.log.start {
             let Self { log, hold, .. } = self;
             log.forget_before(number, |run| hold.forget(run.sender, run.seq, run.seq.plus(run.count.into())));
+        }
+        if self.log.positions.len() > self.senders_due {
+            let Self { log, hold, .. } = self;
+            log.forget_senders(|sender| hold.has_units(sender));
+            self.senders_due = log.senders_due();
         }
     }
 
@@ -182,7 +187,7 @@ impl Total {
             number += u64::from(run.count);
         }
         for &(first, end) in amended {
-            if first >= self.log.start {
+            if end > self.log.start {
                 self.log.amend(first, end);
             }
         }
@@ -297,7 +302,7 @@ impl Total {
     /// Asks for numbers if none come, and tries to become the sequencer if that does not help.
     pub(super) fn watch_progress(&mut self, now_us: u64) {
         let Self { dirty, hold, log, .. } = self;
-        dirty.retain(|&sender| hold.ready(sender, log.positions.get(&sender).copied()).is_some());
+        dirty.retain(|&sender| hold.ready(sender, log.position(sender)).is_some());
         let epoch = self.council.as_ref().and(self.log.epoch());
         let is_member = self.council.is_some() || self.pending.is_some();
         let is_behind = self.held < self.log.next || (self.config.safe && self.delivered < self.held);

@@ -10,8 +10,9 @@ use super::epoch::{Council, Epoch};
 use super::fetching::Want;
 use super::founding::Founding;
 use super::hold::Hold;
-use super::log::Log;
-use super::wire::{Begin, Body, Form, Head, Report};
+use super::log::{Log, SENDERS_MAX};
+use super::report::{Begin, Report};
+use super::wire::{Body, Form, Head};
 use crate::counters::GivenUp;
 use crate::ids::{GroupId, NodeId, StreamKey};
 use crate::message::{How, Message};
@@ -114,6 +115,8 @@ pub struct Total {
     pub(super) pending: Option<Box<Begin>>,
     /// The greatest epoch that this node has promised to.
     pub(super) promised: Option<Epoch>,
+    /// The greatest epoch of another member that this node has promised to.
+    pub(super) granted: Option<Epoch>,
     /// The highest count of any epoch heard of.
     pub(super) count_seen: u32,
     pub(super) candidacy: Option<Candidacy>,
@@ -121,6 +124,8 @@ pub struct Total {
     pub(super) hold: Hold,
     /// Senders that may have messages to number.
     pub(super) dirty: BTreeSet<NodeId>,
+    /// Number of senders with which some of them are forgotten.
+    pub(super) senders_due: usize,
     /// First number of which this node lacks the message.
     pub(super) held: u64,
     /// First number that this member was to deliver.
@@ -195,11 +200,13 @@ impl Total {
             log: Log::default(),
             pending: None,
             promised: None,
+            granted: None,
             count_seen: 0,
             candidacy: None,
             founding: Founding::new(now_us, config.retry_us),
             hold: Hold::new(config.messages_max, config.bytes_max),
             dirty: BTreeSet::new(),
+            senders_due: SENDERS_MAX,
             held: 0,
             begins: 0,
             delivered: 0,
@@ -236,7 +243,7 @@ impl Total {
     pub fn handle_message(&mut self, message: &Message<'_>) {
         let Message { sender, seq, .. } = *message;
         self.dirty.insert(sender);
-        if self.log.positions.get(&sender).is_some_and(|&position| seq < position) {
+        if self.log.position(sender).is_some_and(|position| seq < position) {
             // It was numbered before it came. A message without a number was numbered long ago.
             let number = self.number_of(sender, seq).filter(|&(number, _)| number >= self.log.start);
             let is_open = number.is_some_and(|(number, lost)| !lost && number >= self.held);
@@ -280,7 +287,7 @@ impl Total {
 
     /// Takes a packet of the order group.
     pub fn handle_packet(&mut self, now_us: u64, from: NodeId, packet: &[u8]) {
-        let near = |sender| self.log.positions.get(&sender).copied().or_else(|| self.hold.near(sender));
+        let near = |sender| self.log.position(sender).or_else(|| self.hold.near(sender));
         let Ok((head, body)) = Body::read(packet, &near) else { return self.counts.malformed += 1 };
         if from == self.config.me || self.leaving {
             return;
@@ -336,10 +343,13 @@ impl Total {
         let view: BTreeSet<NodeId> = members.into_iter().filter(|&node| node != self.config.me).collect();
         let gone: Vec<NodeId> = self.view.difference(&view).copied().collect();
         self.view = view;
+        self.founding.hellos.retain(|node, _| !gone.contains(node));
+        self.suspects.retain(|member| !self.view.contains(member));
+        let councils = self.council.iter().chain(self.pending.as_ref().map(|begin| &begin.council));
+        let members = councils.flat_map(|council| &council.members);
+        self.suspects.extend(members.filter(|member| gone.contains(member)));
         let Some(council) = &self.council else { return };
         let is_new = self.view.iter().any(|node| !council.contains(*node));
-        self.suspects.retain(|member| !self.view.contains(member));
-        self.suspects.extend(council.members.iter().filter(|member| gone.contains(member)));
         if self.is_sequencer() {
             if !self.suspects.is_empty() {
                 self.reform_soon(now_us);
@@ -351,9 +361,13 @@ impl Total {
         }
     }
 
-    /// Leaves the order. The packet that tells the others is sent by the next flush.
+    /// Leaves the order. The packet that tells the others is sent by the next flush. None is sent if this
+    /// node has promised to an epoch that it has not agreed to yet: it counts for that epoch, and the others
+    /// must not take it for a member that counts for none.
     pub fn leave(&mut self) {
-        if !self.leaving && (self.council.is_some() || self.pending.is_some()) {
+        let agreed = self.log.epoch().max(self.pending.as_ref().map(|begin| begin.epoch));
+        let is_member = self.council.is_some() || self.pending.is_some();
+        if !self.leaving && is_member && self.granted <= agreed {
             let report = self.report();
             self.send(&Body::Bye(report));
         }

@@ -9,7 +9,8 @@ use foundation::Seq;
 use foundation::bytes::Reader;
 
 use super::epoch::{COUNCIL_MAX, Council, Epoch};
-use super::log::{Log, Run, SENDERS_MAX, STARTS_MAX};
+use super::log::{Log, Position, Run, SENDERS_MAX, STARTS_MAX};
+use super::report::{Begin, Report};
 use crate::counters::Malformed;
 use crate::ids::NodeId;
 
@@ -34,31 +35,6 @@ pub(super) struct Head {
     pub(super) order: u64,
     /// Whether no message has been numbered in it.
     pub(super) is_empty: bool,
-}
-
-/// Knowledge of a member, for the next sequencer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Report {
-    /// Members of the epoch that its log belongs to.
-    pub(super) council: Council,
-    pub(super) log: Log,
-    /// The next epoch, if this member has agreed to it and does not know whether a majority has.
-    pub(super) pending: Option<Box<Begin>>,
-}
-
-/// The beginning of an epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Begin {
-    pub(super) epoch: Epoch,
-    /// Whether a majority has agreed to it.
-    pub(super) settled: bool,
-    /// Whether members acknowledge every number at once.
-    pub(super) prompt: bool,
-    pub(super) council: Council,
-    /// The last epoch before it to which a majority has agreed, and its members; none for the first.
-    pub(super) before: Option<(Epoch, Council)>,
-    /// The numbers of the epochs before it.
-    pub(super) log: Log,
 }
 
 /// A packet of the protocol.
@@ -200,8 +176,9 @@ impl Put {
             self.epoch(Some(epoch));
             self.u64(start);
         }
-        self.u16(log.positions.len());
-        for (&sender, seq) in &log.positions {
+        let positions = log.newest_positions();
+        self.u16(positions.len());
+        for (sender, seq) in positions {
             self.u32(sender.0);
             self.u32(seq.to_wire());
         }
@@ -444,14 +421,11 @@ impl Take<'_, '_> {
     }
 
     fn log(&mut self) -> Result<Log, Malformed> {
-        let mut log = Log::default();
-        for _ in 0..self.count(STARTS_MAX)? {
-            log.starts.push((self.some_epoch()?, self.reader.u64()?));
-        }
-        let mut positions = BTreeMap::new();
+        let mut log = Log { starts: self.starts()?, ..Log::default() };
+        let mut positions = Vec::new();
         for _ in 0..self.count(SENDERS_MAX)? {
             let sender = self.node()?;
-            positions.insert(sender, self.seq(sender)?);
+            positions.push((sender, self.seq(sender)?));
         }
         log.start = self.reader.u64()?;
         // Numbers are 2⁶² at most, so that sums of them are in range.
@@ -462,11 +436,30 @@ impl Take<'_, '_> {
         for (first, end) in self.amended()? {
             log.amend(first, end);
         }
-        for run in self.runs(&positions)? {
+        for run in self.runs(&positions.iter().copied().collect())? {
             log.append(run);
         }
-        log.positions = positions;
+        if log.starts.last().is_some_and(|&(_, start)| start > log.next) {
+            return Err(Malformed::Count);
+        }
+        // Those without runs were numbered before `start`, in the order in which they are told.
+        for (rank, (sender, seq)) in (0u64..).zip(positions) {
+            log.positions.entry(sender).or_insert(Position { seq, until: rank.min(log.start) });
+        }
         Ok(log)
+    }
+
+    /// Takes the epochs of a log, each later than the one that precedes it, and with no lower number.
+    fn starts(&mut self) -> Result<Vec<(Epoch, u64)>, Malformed> {
+        let mut starts: Vec<(Epoch, u64)> = Vec::new();
+        for _ in 0..self.count(STARTS_MAX)? {
+            let (epoch, start) = (self.some_epoch()?, self.reader.u64()?);
+            if starts.last().is_some_and(|&(last, at)| epoch <= last || start < at) {
+                return Err(Malformed::Count);
+            }
+            starts.push((epoch, start));
+        }
+        Ok(starts)
     }
 
     fn report(&mut self) -> Result<Report, Malformed> {
@@ -480,8 +473,13 @@ impl Take<'_, '_> {
         let flags = self.reader.flags(7)?;
         let council = self.council()?;
         let before = if flags & 4 != 0 { Some((self.some_epoch()?, self.council()?)) } else { None };
-        let log = self.log()?;
-        Ok(Begin { epoch, settled: flags & 1 != 0, prompt: flags & 2 != 0, council, before, log })
+        let (settled, log) = (flags & 1 != 0, self.log()?);
+        // A log has the epochs that are settled, the last one included.
+        let is_next = if settled { log.epoch() == Some(epoch) } else { log.epoch() < Some(epoch) };
+        if !is_next {
+            return Err(Malformed::Count);
+        }
+        Ok(Begin { epoch, settled, prompt: flags & 2 != 0, council, before, log })
     }
 }
 
@@ -560,7 +558,70 @@ mod tests {
         }
     }
 
+    /// Returns the packet of a promise with a log whose epochs begin with any numbers.
+    fn promise(starts: &[(u32, u64)], start: u64, counts: &[u32]) -> Vec<u8> {
+        let starts = starts.iter().map(|&(count, start)| (epoch(count), start)).collect();
+        let mut log = Log { start, next: start, starts, ..Log::default() };
+        for &count in counts {
+            log.append(Run { sender: NodeId(count), seq: Seq::first_seen(1), count, lost: false });
+        }
+        let report = Report { council: Council::default(), log, pending: None };
+        Body::Promise { epoch: epoch(20), report }.write(Head { order: 77, is_empty: false })
+    }
+
+    #[test]
+    fn a_log_whose_epochs_go_back_or_begin_beyond_its_end_is_refused() {
+        let is_read =
+            |starts: &[(u32, u64)], counts| Body::read(&promise(starts, 3, counts), &|_| None).is_ok();
+        assert!(is_read(&[(1, 0), (2, 0), (9, 5)], &[2]));
+        assert!(!is_read(&[(1, 0), (9, 1 << 40)], &[2]), "beyond the end");
+        assert!(!is_read(&[(1, 4), (9, 2)], &[2]), "back to a lower number");
+        assert!(!is_read(&[(9, 0), (1, 2)], &[2]), "back to an earlier epoch");
+        assert!(!is_read(&[(9, 0), (9, 2)], &[2]), "an epoch twice");
+    }
+
+    #[test]
+    fn a_beginning_whose_log_has_other_epochs_is_refused() {
+        let is_read = |count, settled| {
+            let body = Body::Begin(Begin { epoch: epoch(count), settled, ..begin() });
+            Body::read(&body.write(Head { order: 77, is_empty: false }), &|_| None).is_ok()
+        };
+        assert!(is_read(2, false) && is_read(1, true));
+        assert!(!is_read(1, false) && !is_read(2, true));
+    }
+
+    #[test]
+    fn the_senders_numbered_last_are_told_in_their_order() {
+        let mut log = Log::default();
+        let run =
+            |sender: u32| Run { sender: NodeId(sender), seq: Seq::first_seen(1), count: 1, lost: false };
+        let senders = SENDERS_MAX as u32 + 10;
+        (0..senders).rev().for_each(|sender| log.append(run(sender)));
+        log.forget_before(log.next - 3, |_| {});
+        let body = Body::Bye(Report { council: Council::default(), log, pending: None });
+        let bytes = body.write(Head { order: 77, is_empty: false });
+        let (_, Body::Bye(report)) = Body::read(&bytes, &|_| None).expect("it is read") else {
+            panic!("it is another packet")
+        };
+        let newest: Vec<u32> = report.log.newest_positions().iter().map(|(sender, _)| sender.0).collect();
+        assert!(newest.into_iter().eq((0..SENDERS_MAX as u32).rev()));
+    }
+
     proptest::proptest! {
+        #[test]
+        fn the_epochs_of_a_log_that_is_read_ascend_to_its_end(
+            starts in proptest::collection::vec((0u32..5, 0u64..12), 0..4),
+            start in 0u64..6,
+            counts in proptest::collection::vec(1u32..4, 0..3),
+        ) {
+            let packet = promise(&starts, start, &counts);
+            if let Ok((_, Body::Promise { report: Report { log, .. }, .. })) = Body::read(&packet, &|_| None) {
+                let ascend = |pair: &[(Epoch, u64)]| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
+                assert!(log.starts.windows(2).all(ascend));
+                assert!(log.starts.iter().all(|&(_, at)| at <= log.next));
+            }
+        }
+
         #[test]
         fn no_bytes_panic_the_reader(bytes: Vec<u8>, kind in 0u8..15) {
             let mut bytes = bytes;

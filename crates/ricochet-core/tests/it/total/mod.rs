@@ -1,5 +1,9 @@
 //! Total order: members that exchange packets in virtual time, without nodes below them.
 
+mod amending;
 mod catching_up;
+mod lies;
+mod members;
 mod promises;
 mod room;
+mod senders;
