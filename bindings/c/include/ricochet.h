@@ -276,13 +276,15 @@ enum ricochet_result ricochet_node_members(const struct ricochet_node *node,
                                            const char *group,
                                            size_t *members);
 
-// Waits until at least `count` other nodes are known to be in a group.
+// Waits until at least `count` other nodes are known to be in a group. If the node ends before, returns
+// RICOCHET_CLOSED or RICOCHET_FAILED.
 enum ricochet_result ricochet_node_wait_for_members(const struct ricochet_node *node,
                                                     const char *group,
                                                     size_t count,
                                                     int64_t timeout_us);
 
-// Waits until all messages have been sent.
+// Waits until all messages have been sent. If the node ends before, returns RICOCHET_CLOSED or
+// RICOCHET_FAILED, and the messages that wait are not sent.
 enum ricochet_result ricochet_node_flush(const struct ricochet_node *node, int64_t timeout_us);
 
 // Stores the state of a node as JSON: its counters, and the nodes that it knows. The fields are those of

@@ -181,7 +181,7 @@ public:
         });
     }
     std::string address() const { return ricochet_node_address(get()); }
-    // Returns whether there are `count` other members in time.
+    // Returns whether there are `count` other members in time. Throws if the node has ended.
     bool wait_for_members(const std::string &group, std::size_t count, microseconds timeout) const {
         auto result = ricochet_node_wait_for_members(get(), group.c_str(), count, timeout.count());
         if (result != RICOCHET_TIMEOUT) check(result);

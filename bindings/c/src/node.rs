@@ -12,6 +12,13 @@ pub struct ricochet_node {
     address: CString,
 }
 
+impl ricochet_node {
+    /// Returns why a wait ended too early: the time is over, or the node has ended.
+    fn unfinished(&self) -> Failure {
+        self.inner.ended().map_or_else(Failure::timeout, Failure::from)
+    }
+}
+
 /// Starts a node. The settings may be used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ricochet_node_start(
@@ -95,7 +102,8 @@ pub unsafe extern "C" fn ricochet_node_members(
     })
 }
 
-/// Waits until at least `count` other nodes are known to be in a group.
+/// Waits until at least `count` other nodes are known to be in a group. If the node ends before, returns
+/// RICOCHET_CLOSED or RICOCHET_FAILED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ricochet_node_wait_for_members(
     node: *const ricochet_node,
@@ -107,17 +115,19 @@ pub unsafe extern "C" fn ricochet_node_wait_for_members(
         // SAFETY: the caller ensures what the header says of pointers.
         let (node, group) = unsafe { (handle("node", node)?, text("group", group)?) };
         let are_there = node.inner.wait_for_members(group, count, duration(timeout_us));
-        if are_there { Ok(()) } else { Err(Failure::timeout()) }
+        if are_there { Ok(()) } else { Err(node.unfinished()) }
     })
 }
 
-/// Waits until all messages have been sent.
+/// Waits until all messages have been sent. If the node ends before, returns RICOCHET_CLOSED or
+/// RICOCHET_FAILED, and the messages that wait are not sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ricochet_node_flush(node: *const ricochet_node, timeout_us: i64) -> ricochet_result {
     guard(|| {
         // SAFETY: the caller ensures what the header says of pointers.
-        let are_sent = unsafe { handle("node", node) }?.inner.flush(duration(timeout_us));
-        if are_sent { Ok(()) } else { Err(Failure::timeout()) }
+        let node = unsafe { handle("node", node) }?;
+        let are_sent = node.inner.flush(duration(timeout_us));
+        if are_sent { Ok(()) } else { Err(node.unfinished()) }
     })
 }
 

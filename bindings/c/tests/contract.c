@@ -249,6 +249,48 @@ static void *wait_for_the_end(void *subscription) {
     return result == RICOCHET_CLOSED && strstr(ricochet_error(), "closed") != NULL ? subscription : NULL;
 }
 
+static void *wait_for_members_that_never_come(void *node) {
+    ricochet_result result = ricochet_node_wait_for_members(node, "nobody", 1, RICOCHET_FOREVER);
+    return result == RICOCHET_CLOSED && strstr(ricochet_error(), "closed") != NULL ? node : NULL;
+}
+
+static void *wait_until_all_is_sent(void *node) {
+    ricochet_result result = ricochet_node_flush(node, RICOCHET_FOREVER);
+    return result == RICOCHET_CLOSED && strstr(ricochet_error(), "closed") != NULL ? node : NULL;
+}
+
+// Messages wait for a reader that stands still when the node is closed.
+static void a_node_that_is_closed_ends_waits_for_members_and_for_room(ricochet_node *receiver) {
+    const char *const groups[] = {"still"};
+    char payload[1000] = {0};
+    ricochet_join_options options = {0};
+    ricochet_subscription *still = NULL;
+    ricochet_sender *sender = NULL;
+    ricochet_result sent = RICOCHET_OK;
+    pthread_t threads[2];
+    options.queue = 1;
+    options.policy = RICOCHET_BLOCK;
+    ricochet_node *node = start(ricochet_node_address(receiver));
+    EXPECT(ricochet_join(receiver, groups, 1, &options, &still) == RICOCHET_OK);
+    EXPECT(ricochet_sender_new(node, "still", 0, &sender) == RICOCHET_OK);
+    EXPECT(ricochet_node_wait_for_members(node, "still", 1, PATIENCE) == RICOCHET_OK);
+    for (int count = 0; count < 100000 && sent == RICOCHET_OK; count++) {
+        sent = ricochet_send(sender, payload, sizeof payload, 500000, NULL);
+    }
+    EXPECT(sent == RICOCHET_TIMEOUT && ricochet_node_flush(node, 1000) == RICOCHET_TIMEOUT);
+    EXPECT(pthread_create(&threads[0], NULL, wait_for_members_that_never_come, node) == 0);
+    EXPECT(pthread_create(&threads[1], NULL, wait_until_all_is_sent, node) == 0);
+    EXPECT(ricochet_node_close(node) == RICOCHET_OK);
+    for (int at = 0; at < 2; at++) {
+        void *ended = NULL;
+        EXPECT(pthread_join(threads[at], &ended) == 0 && ended == node);
+    }
+    EXPECT(ricochet_node_flush(node, RICOCHET_NOW) == RICOCHET_CLOSED);
+    ricochet_sender_free(sender);
+    ricochet_subscription_free(still);
+    ricochet_node_free(node);
+}
+
 static void a_node_that_is_closed_ends_waits(ricochet_node *node, ricochet_subscription *subscription) {
     pthread_t thread;
     void *ended;
@@ -293,6 +335,7 @@ int main(void) {
     ricochet_text_free(json);
     EXPECT(ricochet_node_reload_keys(node) == RICOCHET_FAILED);
 
+    a_node_that_is_closed_ends_waits_for_members_and_for_room(receiver);
     a_node_that_is_closed_ends_waits(receiver, subscription);
     ricochet_node_free(node);
     EXPECT(ricochet_send(sender, "x", 1, RICOCHET_NOW, NULL) == RICOCHET_CLOSED);

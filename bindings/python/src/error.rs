@@ -22,7 +22,8 @@ create_exception!(
     undrop.multicast,
     LossWarning,
     PyRuntimeWarning,
-    "Messages are lost, or were dropped because the program reads too slowly."
+    "Messages are lost, were dropped because the program reads too slowly, or were received in another order \
+     than the members agreed."
 );
 
 /// Returns an exception for a wrong argument. The text says what was expected and what was seen.

@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use ricochet::{
-    Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode, SendError, SendOptions, Start,
+    Builder, ClusterKey, Config, JoinOptions, Order, Policy, RepairMode, RequestError, SendError,
+    SendOptions, Start,
 };
 
 use crate::buffer::Buffer;
@@ -28,6 +30,34 @@ impl Node {
 
     fn open(&self) -> PyResult<Arc<ricochet::Node>> {
         self.slot().clone().ok_or_else(error::closed)
+    }
+
+    /// Sends a request and returns the replies. Checks for signals meanwhile.
+    fn ask(
+        &self,
+        py: Python<'_>,
+        group: &str,
+        payload: &[u8],
+        count: usize,
+        timeout: Duration,
+    ) -> PyResult<Vec<ricochet::Message>> {
+        let (node, mut signal) = (self.open()?, Ok(()));
+        let replies = py.detach(|| {
+            node.request_all_while(group, payload, count, timeout, || is_undisturbed(&mut signal))
+        });
+        signal?;
+        replies.map_err(error::request)
+    }
+}
+
+impl Drop for Node {
+    /// Ends a node that was not closed. Other threads of Python run during its last waits.
+    fn drop(&mut self) {
+        let mut node = self.slot().take();
+        if node.is_some() {
+            // An interpreter that ends runs no other threads.
+            Python::try_attach(|py| py.detach(|| drop(node.take())));
+        }
     }
 }
 
@@ -182,10 +212,12 @@ impl Node {
     #[pyo3(signature = (group, payload, timeout=1.0))]
     #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
     fn request(&self, py: Python<'_>, group: &str, payload: Buffer<'_>, timeout: f64) -> PyResult<Message> {
-        let (node, payload) = (self.open()?, &*payload);
         let timeout = seconds("timeout", Some(timeout))?.unwrap_or_default();
-        let reply = py.detach(|| node.request(group, payload, timeout));
-        reply.map(Message::from).map_err(error::request)
+        if let Some(reply) = self.ask(py, group, &payload, 1, timeout)?.pop() {
+            return Ok(reply.into());
+        }
+        let members = self.members(py, group)?;
+        Err(error::request(RequestError::NoReply { seconds: timeout.as_secs_f64(), members }))
     }
 
     /// Sends a request to a group and returns all replies that come in `timeout` seconds, at most `count`.
@@ -199,18 +231,16 @@ impl Node {
         timeout: f64,
         count: Option<usize>,
     ) -> PyResult<Vec<Message>> {
-        let (node, payload) = (self.open()?, &*payload);
         let timeout = seconds("timeout", Some(timeout))?.unwrap_or_default();
-        let count = count.unwrap_or(usize::MAX);
-        let replies = py.detach(|| node.request_all(group, payload, count, timeout));
-        replies.map(|replies| replies.into_iter().map(Message::from).collect()).map_err(error::request)
+        let replies = self.ask(py, group, &payload, count.unwrap_or(usize::MAX), timeout)?;
+        Ok(replies.into_iter().map(Message::from).collect())
     }
 
     /// Replies to a request.
     #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
     fn reply(&self, py: Python<'_>, request: &Message, payload: Buffer<'_>) -> PyResult<u32> {
         let (node, payload) = (self.open()?, &*payload);
-        py.detach(|| node.reply(request.inner(), payload)).map_err(|error| error::send(&error))
+        when_there_is_room(py, || node.reply_timeout(request.inner(), payload, SIGNAL_CHECK))
     }
 
     /// Returns a handle that sends to one group and does not check the name each time.
@@ -240,8 +270,10 @@ impl Node {
             if py.detach(|| node.wait_for_members(group, count, left.min(SIGNAL_CHECK))) {
                 return Ok(true);
             }
-            if left <= SIGNAL_CHECK || self.slot().is_none() {
-                return Ok(false);
+            match node.ended() {
+                None if left > SIGNAL_CHECK && self.slot().is_some() => {}
+                None | Some(SendError::Closed) => return Ok(false),
+                Some(failed) => return Err(error::send(&failed)),
             }
             py.check_signals()?;
         }
@@ -345,7 +377,12 @@ impl Sender {
     fn send_held(&self, py: Python<'_>, payload: Buffer<'_>, members: usize, timeout: f64) -> PyResult<u32> {
         let payload = &*payload;
         let timeout = seconds("timeout", Some(timeout))?.unwrap_or_default();
-        py.detach(|| self.0.send_held(payload, members, timeout)).map_err(|error| error::send(&error))
+        let (options, mut signal) = (SendOptions::default(), Ok(()));
+        let sent = py.detach(|| {
+            self.0.send_held_while(payload, &options, members, timeout, || is_undisturbed(&mut signal))
+        });
+        signal?;
+        sent.map_err(|error| error::send(&error))
     }
 
     /// Sends a message if it need not wait for its readers, and returns its sequence number; otherwise None.
@@ -366,12 +403,26 @@ fn send(
     payload: &[u8],
     options: &SendOptions<'_>,
 ) -> PyResult<u32> {
+    when_there_is_room(py, || sender.send_timeout_with(payload, options, SIGNAL_CHECK))
+}
+
+/// Tries to send until there is room. Checks for signals after each attempt.
+fn when_there_is_room(
+    py: Python<'_>,
+    attempt: impl Fn() -> Result<u32, SendError> + Send + Sync,
+) -> PyResult<u32> {
     loop {
-        match py.detach(|| sender.send_timeout_with(payload, options, SIGNAL_CHECK)) {
+        match py.detach(&attempt) {
             Err(SendError::WouldBlock) => py.check_signals()?,
             sent => return sent.map_err(|error| error::send(&error)),
         }
     }
+}
+
+/// Returns whether a wait may go on. A signal handler that raises an exception ends it.
+fn is_undisturbed(signal: &mut PyResult<()>) -> bool {
+    Python::attach(|py| *signal = py.check_signals());
+    signal.is_ok()
 }
 
 /// Generates a cluster key and returns it as text.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
-use ricochet::{Event, RecvTimeoutError, TryRecvError};
+use ricochet::{Event, OrderNews, RecvTimeoutError, TryRecvError};
 
 use crate::error;
 use crate::message::Message;
@@ -49,7 +49,8 @@ impl Subscription {
 #[pymethods]
 impl Subscription {
     /// Waits for the next message and returns it. Raises TimeoutError after `timeout` seconds, if given.
-    /// Warns with LossWarning of messages that are lost before it.
+    /// Warns with LossWarning of messages that are lost before it, or were received before it and are not
+    /// what the members in total order agreed.
     #[pyo3(signature = (timeout=None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let timeout = seconds("timeout", timeout)?;
@@ -183,26 +184,49 @@ impl Subscription {
     }
 }
 
-/// Returns the message of an event. Warns of lost ones, and passes over other news.
+/// Returns the message of an event. Warns of losses, and passes over other news.
 fn message(py: Python<'_>, event: Event) -> PyResult<Option<Message>> {
     match event {
         Event::Message(message) => return Ok(Some(message.into())),
-        Event::Lost(lost) => warn(py, &lost)?,
-        Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) | Event::Registry(_) => {}
+        Event::Lost(lost) => warn(py, &of_lost(&lost))?,
+        Event::Order(change) => {
+            if let Some(text) = of_order(&change) {
+                warn(py, &text)?;
+            }
+        }
+        Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Registry(_) => {}
     }
     Ok(None)
 }
 
-/// Warns of messages that the program does not get, because it receives messages alone.
-fn warn(py: Python<'_>, lost: &ricochet::Lost) -> PyResult<()> {
+/// Warns of what a program is not told otherwise, because it receives messages alone.
+fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    let text = CString::new(format!("{text}; recv_event() returns such reports"))?;
+    PyErr::warn(py, &py.get_type::<error::LossWarning>(), &text, 1)
+}
+
+/// Says which messages the program does not get.
+fn of_lost(lost: &ricochet::Lost) -> String {
     let (first, last) = (*lost.range().start(), *lost.range().end());
-    let text = format!(
-        "messages {first} to {last} from {} to {:?} are lost: {}; recv_event() returns such reports",
-        lost.sender(),
-        lost.group(),
-        lost.reason()
-    );
-    PyErr::warn(py, &py.get_type::<error::LossWarning>(), &CString::new(text)?, 1)
+    let (sender, group, reason) = (lost.sender(), lost.group(), lost.reason());
+    format!("messages {first} to {last} from {sender} to {group:?} are lost: {reason}")
+}
+
+/// Says which numbers of a total order the program does not get, or must discard.
+fn of_order(change: &ricochet::OrderChange) -> Option<String> {
+    let group = change.group();
+    match change.news() {
+        OrderNews::Missed { from, continues } => Some(format!(
+            "numbers {from} to {} of {group:?} are lost: no member keeps them any more",
+            continues.saturating_sub(1)
+        )),
+        OrderNews::Broken { from, delivered, continues } => Some(format!(
+            "numbers {from} to {} of {group:?} were received otherwise than the other members agreed, and must be \
+             discarded: the agreed messages follow from number {continues} on",
+            delivered.saturating_sub(1)
+        )),
+        OrderNews::Begins { .. } | OrderNews::Stalled | OrderNews::Resumed => None,
+    }
 }
 
 /// Imports the part that is written in Python.

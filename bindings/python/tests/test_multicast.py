@@ -6,8 +6,10 @@ import asyncio
 import os
 import runpy
 import signal
+import socket
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Iterator
 
@@ -122,6 +124,55 @@ def test_ctrl_c_ends_a_wait_and_the_node_remains_usable(pair: tuple[multicast.No
         timer.join()
     sender.send("prices", b"187.21")
     assert prices.recv(timeout=LONG).payload == b"187.21"
+
+
+def test_ctrl_c_ends_waits_for_holders_and_replies(pair: tuple[multicast.Node, multicast.Node]) -> None:
+    receiver, sender = pair
+    with receiver.join("orders"):
+        assert sender.wait_for_members("orders", timeout=LONG)
+        orders = sender.sender("orders")
+        for wait in (
+            lambda: orders.send_held(b"buy", members=9, timeout=LONG),
+            lambda: sender.request("orders", b"how many?", timeout=LONG),
+            lambda: sender.request_all("orders", b"how many?", timeout=LONG),
+        ):
+            begun = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                timer = interrupt(0.1)
+                wait()
+            timer.join()
+            assert time.monotonic() - begun < LONG / 2
+        assert orders.send_held(b"buy", timeout=LONG) > 0
+
+
+def test_other_threads_run_while_a_node_is_collected() -> None:
+    with start() as receiver, receiver.join("still", queue=1, policy="block"):
+        node = start(receiver.address)
+        assert node.wait_for_members("still", timeout=LONG)
+        still = node.sender("still")
+        refused = 0
+        while refused < 50:
+            refused = 0 if still.try_send(bytes(1_000)) is not None else refused + 1
+            time.sleep(0.01 if refused else 0.0)
+        ticks: list[float] = []
+        done = threading.Event()
+
+        def tick() -> None:
+            while not done.wait(0.01):
+                ticks.append(time.monotonic())
+
+        thread = threading.Thread(target=tick)
+        thread.start()
+        begun = time.monotonic()
+        # The node waits for two seconds for the reader that stands still.
+        del node
+        ended = time.monotonic()
+        done.set()
+        thread.join()
+        assert ended - begun > 1.0
+        assert sum(begun < at < ended for at in ticks) > 10
+        with pytest.raises(multicast.Closed):
+            still.send(b"x")
 
 
 def test_a_closed_node_releases_its_port_while_handles_remain() -> None:
@@ -331,6 +382,38 @@ def test_requests_get_replies(pair: tuple[multicast.Node, multicast.Node]) -> No
         client.request("sums", b"", timeout=0.05)
     with pytest.raises(ValueError, match="expected a request"):
         server.reply(replies[0], b"")
+
+
+def test_a_program_is_warned_of_what_the_others_have_not_agreed_on(tmp_path: Path) -> None:
+    ports = []
+    for _ in range(2):
+        with socket.socket(type=socket.SOCK_DGRAM) as unused:
+            unused.bind(("127.0.0.1", 0))
+            ports.append(unused.getsockname()[1])
+    members = [f'[[member]]\naddress = "127.0.0.1:{port}"\n' for port in ports]
+    files = [tmp_path / f"{port}.toml" for port in ports]
+    for file, member in zip(files, members):
+        file.write_text(member)
+    first, second = (
+        multicast.Node("lo", address="127.0.0.1", port=port, unicast=True, member_file=file)
+        for port, file in zip(ports, files)
+    )
+    with first, second:
+        # Each begins an order of its own, because it knows no other node.
+        audits = [node.join("audit", order="total") for node in (first, second)]
+        for node, audit in zip((first, second), audits):
+            node.send("audit", b"alone")
+            assert audit.recv(timeout=LONG).number == 0
+        for file in files:
+            file.write_text("".join(members))
+        end = time.monotonic() + LONG
+        told = 'numbers 0 to 0 of "audit" were received otherwise'
+        with warnings.catch_warnings(), pytest.raises(multicast.LossWarning, match=told):
+            warnings.simplefilter("error", multicast.LossWarning)
+            while time.monotonic() < end:
+                for audit in audits:
+                    audit.try_recv()
+                time.sleep(0.01)
 
 
 def test_a_pattern_joins_groups_as_they_appear(pair: tuple[multicast.Node, multicast.Node]) -> None:

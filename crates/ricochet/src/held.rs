@@ -78,8 +78,13 @@ impl Shared {
 }
 
 impl HeldWait<'_> {
-    /// Waits until the members hold the message, or the time is over.
-    pub(crate) fn wait(&self, timeout: Duration) -> Result<u32, SendError> {
+    /// Waits until the members hold the message, the time is over, or `keep_waiting`, which it asks at least
+    /// every tenth of a second, returns false.
+    pub(crate) fn wait(
+        &self,
+        timeout: Duration,
+        keep_waiting: &mut dyn FnMut() -> bool,
+    ) -> Result<u32, SendError> {
         let until_us = clock::now_us().saturating_add(u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX));
         loop {
             let changes = self.held.lock().changes;
@@ -88,7 +93,7 @@ impl HeldWait<'_> {
                 return Ok(self.seq);
             }
             let left = Duration::from_micros(until_us.saturating_sub(clock::now_us()));
-            if left.is_zero() {
+            if left.is_zero() || !keep_waiting() {
                 return Err(SendError::NotHeld { seq: self.seq, expected: self.members, seen });
             }
             let inner = self.held.lock();

@@ -271,6 +271,12 @@ impl OrderChange {
     pub fn news(&self) -> OrderNews {
         self.news
     }
+
+    /// Returns whether numbers were missed, or delivered otherwise than the other members have agreed
+    /// ([`OrderNews::Missed`], [`OrderNews::Broken`]).
+    pub fn is_loss(&self) -> bool {
+        matches!(self.news, OrderNews::Missed { .. } | OrderNews::Broken { .. })
+    }
 }
 
 /// News about a member of a group, which a subscription gets if it asks for them

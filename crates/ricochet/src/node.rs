@@ -164,12 +164,7 @@ impl Node {
     /// # Errors
     /// [`RequestError`].
     pub fn request(&self, group: &str, payload: &[u8], timeout: Duration) -> Result<Message, RequestError> {
-        let mut first = None;
-        let id = self.sender(group)?.group();
-        self.shared.request(id, payload, timeout, |reply| {
-            first = Some(reply);
-            false
-        })?;
+        let first = self.request_all(group, payload, 1, timeout)?.pop();
         let members = || self.members(group);
         first.ok_or_else(|| RequestError::NoReply { seconds: timeout.as_secs_f64(), members: members() })
     }
@@ -186,12 +181,29 @@ impl Node {
         replies_max: usize,
         timeout: Duration,
     ) -> Result<Vec<Message>, RequestError> {
+        self.request_all_while(group, payload, replies_max, timeout, || true)
+    }
+
+    /// Does the same, and asks `keep_waiting` at least ten times a second. Once that returns false, the wait
+    /// ends as if the timeout were over.
+    ///
+    /// # Errors
+    /// [`RequestError`], but not that there is no reply.
+    pub fn request_all_while(
+        &self,
+        group: &str,
+        payload: &[u8],
+        replies_max: usize,
+        timeout: Duration,
+        mut keep_waiting: impl FnMut() -> bool,
+    ) -> Result<Vec<Message>, RequestError> {
         let mut replies = Vec::new();
         let id = self.sender(group)?.group();
-        self.shared.request(id, payload, timeout, |reply| {
+        let take = |reply: Message| {
             replies.push(reply);
             replies.len() < replies_max
-        })?;
+        };
+        self.shared.request(id, payload, timeout, take, &mut keep_waiting)?;
         Ok(replies)
     }
 
@@ -201,7 +213,20 @@ impl Node {
     /// # Errors
     /// [`SendError`], for example [`SendError::NotARequest`].
     pub fn reply(&self, request: &Message, payload: &[u8]) -> Result<u32, SendError> {
-        self.shared.reply(request, payload)
+        self.shared.reply(request, payload, None)
+    }
+
+    /// Replies to a request, and waits for room at the requester at most until the timeout is over.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] if there was no room; then nothing was sent. Any other [`SendError`].
+    pub fn reply_timeout(
+        &self,
+        request: &Message,
+        payload: &[u8],
+        timeout: Duration,
+    ) -> Result<u32, SendError> {
+        self.shared.reply(request, payload, Some(timeout))
     }
 
     /// Reads the cluster keys from the configured file again, as the node does by itself within a second
@@ -250,20 +275,27 @@ impl Node {
         self.shared.member_list(GroupId::of_name(group))
     }
 
-    /// Waits until at least `count` other nodes are known to be in a group, at most until the timeout is
-    /// over. Returns whether there are that many.
+    /// Waits until at least `count` other nodes are known to be in a group, at most until the timeout is over
+    /// or the node has [ended](Self::ended). Returns whether there are that many.
     pub fn wait_for_members(&self, group: &str, count: usize, timeout: Duration) -> bool {
         self.shared.wait_for_members(GroupId::of_name(group), count, timeout)
     }
 
-    /// Waits until all messages have been sent, at most until the timeout is over. Returns whether they have.
+    /// Waits until all messages have been sent, at most until the timeout is over or the node has
+    /// [ended](Self::ended). Returns whether they have.
     pub fn flush(&self, timeout: Duration) -> bool {
-        self.shared.outgoing.wait_until_empty(timeout) == 0
+        self.shared.wait_until_sent(timeout) == 0
+    }
+
+    /// Returns why the node has ended, if it has: [`SendError::Closed`] or [`SendError::Failed`]. Messages
+    /// that wait then are not sent any more.
+    pub fn ended(&self) -> Option<SendError> {
+        self.shared.ended().map(SendError::from)
     }
 
     /// Ends the node, as dropping does, for threads that share it: announces to the others that it leaves,
     /// and releases its port and groups. Queued messages can still be received. Threads that wait for further
-    /// messages or for members return.
+    /// messages, for members or for room return.
     /// Waits for at most two seconds until messages that wait for their readers have been sent, and until
     /// it is known whether the members hear this node's multicast.
     pub fn close(&self) {

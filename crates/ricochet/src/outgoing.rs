@@ -6,6 +6,7 @@
 //! messages share them. When a group has as many packets as it may have, its senders wait.
 
 use std::mem;
+use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker as TaskWaker;
 use std::time::Duration;
@@ -106,16 +107,6 @@ impl Outgoing {
         self.has_room.notify_all();
     }
 
-    /// Waits until no packet waits; returns the number of packets left when the time is over.
-    pub(crate) fn wait_until_empty(&self, timeout: Duration) -> usize {
-        let mut inner = self.lock();
-        inner.waiting += 1;
-        let waited = self.has_room.wait_timeout_while(inner, timeout, |inner| !inner.packets.is_empty());
-        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        inner.waiting -= 1;
-        inner.packets.len()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,6 +127,16 @@ impl Shared {
 
     /// Does the same, and waits for room until the timeout is over.
     pub(crate) fn send(&self, message: &Outbound<'_>, timeout: Option<Duration>) -> Result<u32, SendError> {
+        self.send_while(message, timeout, &mut || true)
+    }
+
+    /// Does the same as long as `keep_waiting`, which it asks at least every tenth of a second, returns true.
+    pub(crate) fn send_while(
+        &self,
+        message: &Outbound<'_>,
+        timeout: Option<Duration>,
+        keep_waiting: &mut dyn FnMut() -> bool,
+    ) -> Result<u32, SendError> {
         let deadline_us = timeout.map(|timeout| clock::now_us().saturating_add(timeout.as_micros() as u64));
         loop {
             match self.try_send(message) {
@@ -145,7 +146,7 @@ impl Shared {
             let left = deadline_us.map_or(CHECK, |deadline_us| {
                 Duration::from_micros(deadline_us.saturating_sub(clock::now_us())).min(CHECK)
             });
-            if left.is_zero() {
+            if left.is_zero() || !keep_waiting() {
                 return Err(SendError::WouldBlock);
             }
             let mut inner = self.outgoing.lock();
@@ -167,8 +168,9 @@ impl Shared {
 
     /// Puts a message in. If there is no room, wakes `task` when there may be.
     pub(crate) fn poll_send(&self, message: &Outbound<'_>, task: &TaskWaker) -> Result<u32, SendError> {
-        self.check_open()?;
         let mut inner = self.outgoing.lock();
+        // Checked while the lock is held: the end of the node takes it to wake the tasks.
+        self.check_open()?;
         let sent = inner.push(message);
         if sent == Err(SendError::WouldBlock) && !inner.tasks.iter().any(|other| other.will_wake(task)) {
             // In a full list, the task that has waited longest tries again.
@@ -181,6 +183,19 @@ impl Shared {
         drop(inner);
         self.pass_on_if_due(is_due);
         sent
+    }
+
+    /// Waits until no packet waits, or the node has ended; returns the number of packets left then, or when
+    /// the time is over.
+    pub(crate) fn wait_until_sent(&self, timeout: Duration) -> usize {
+        let mut inner = self.outgoing.lock();
+        inner.waiting += 1;
+        // The end of the node is set before it takes the lock to wake all that wait.
+        let waits = |inner: &mut Inner| !inner.packets.is_empty() && !self.closing.load(Ordering::SeqCst);
+        let waited = self.outgoing.has_room.wait_timeout_while(inner, timeout, waits);
+        let (mut inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        inner.waiting -= 1;
+        inner.packets.len()
     }
 
     fn check_open(&self) -> Result<(), SendError> {

@@ -24,6 +24,8 @@ use crate::shared::Shared;
 const REQUESTS_MAX: usize = 4_096;
 /// Maximum number of replies to one request that wait to be taken.
 const REPLIES_MAX: usize = 4_096;
+/// Interval at which a thread that waits for replies asks whether to go on.
+const CHECK: Duration = Duration::from_millis(100);
 
 /// Returns the name of the group of replies to a node.
 fn inbox_of(node: NodeId) -> String {
@@ -38,13 +40,15 @@ struct Pending<'a> {
 }
 
 impl Shared {
-    /// Sends a request, and hands replies to `take` until that returns false or the time is over.
+    /// Sends a request, and hands replies to `take` until that or `keep_waiting` returns false, or the time
+    /// is over.
     pub(crate) fn request(
         &self,
         group: GroupId,
         payload: &[u8],
         timeout: Duration,
         mut take: impl FnMut(Message) -> bool,
+        keep_waiting: &mut dyn FnMut() -> bool,
     ) -> Result<(), RequestError> {
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         let until_us = clock::now_us().saturating_add(timeout_us);
@@ -53,17 +57,17 @@ impl Shared {
         let request = Some(pending.number);
         let envelope = Envelope { deadline_us: Some(deadline_us), request, ..Envelope::default() };
         let request = Outbound { group, payload, envelope, expires: false, fragments: true };
-        self.send(&request, Some(timeout)).map_err(RequestError::Send)?;
+        self.send_while(&request, Some(timeout), keep_waiting).map_err(RequestError::Send)?;
         loop {
             let left = Duration::from_micros(until_us.saturating_sub(clock::now_us()));
-            match pending.queue.pop_timeout(left) {
+            match pending.queue.pop_timeout(left.min(CHECK)) {
                 Ok(Event::Message(reply)) => {
                     if !take(reply) {
                         return Ok(());
                     }
                 }
-                Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) if left <= CHECK || !keep_waiting() => return Ok(()),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Closed) => return Err(RequestError::Send(SendError::Closed)),
                 Err(RecvTimeoutError::Failed(why)) => return Err(RequestError::Send(SendError::Failed(why))),
             }
@@ -97,12 +101,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Replies to a request.
-    pub(crate) fn reply(&self, request: &Message, payload: &[u8]) -> Result<u32, SendError> {
+    /// Replies to a request. Waits for room until the timeout is over, if there is one.
+    pub(crate) fn reply(
+        &self,
+        request: &Message,
+        payload: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<u32, SendError> {
         let Some(number) = request.request else { return Err(SendError::NotARequest) };
         let envelope = Envelope { reply: Some(number), ..Envelope::default() };
         let group = GroupId::of_name(&inbox_of(request.sender()));
-        self.send(&Outbound { group, payload, envelope, expires: false, fragments: true }, None)
+        self.send(&Outbound { group, payload, envelope, expires: false, fragments: true }, timeout)
     }
 }
 

@@ -317,9 +317,25 @@ impl Sender {
         members: usize,
         timeout: Duration,
     ) -> Result<u32, SendError> {
+        self.send_held_while(payload, options, members, timeout, || true)
+    }
+
+    /// Does the same, and asks `keep_waiting` at least ten times a second. Once that returns false, the wait
+    /// ends as if the timeout were over.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send_held_while(
+        &self,
+        payload: &[u8],
+        options: &SendOptions<'_>,
+        members: usize,
+        timeout: Duration,
+        mut keep_waiting: impl FnMut() -> bool,
+    ) -> Result<u32, SendError> {
         let outbound = self.outbound(payload, options)?;
-        let seq = self.shared.send(&outbound, Some(timeout))?;
-        self.shared.wait_for_holders(&outbound, seq, members)?.wait(timeout)
+        let seq = self.shared.send_while(&outbound, Some(timeout), &mut keep_waiting)?;
+        self.shared.wait_for_holders(&outbound, seq, members)?.wait(timeout, &mut keep_waiting)
     }
 
     /// Does the same without a limit of time, on any executor.

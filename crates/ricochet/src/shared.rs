@@ -406,4 +406,30 @@ mod tests {
         });
         assert_eq!(shared.ip_groups.lock().unwrap().len(), 0);
     }
+
+    #[test]
+    fn a_wait_until_messages_are_sent_ends_with_the_node() {
+        for failed in [None, Some("a fault".to_owned())] {
+            let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+            let (driver, _) = builder.prepare().unwrap();
+            let shared = &driver.shared;
+            std::thread::scope(|scope| {
+                // The message waits, because another thread has the core.
+                let core = shared.core_for_node();
+                let sending = scope.spawn(|| shared.send(&Outbound::plain(GroupId(1), b"x"), None));
+                assert_eq!(sending.join().unwrap(), Ok(0));
+                drop(core);
+                let start_us = clock::now_us();
+                let waiting = scope.spawn(|| shared.wait_until_sent(Duration::from_secs(60)));
+                std::thread::sleep(Duration::from_millis(20));
+                shared.end(failed.clone());
+                assert_eq!(waiting.join().unwrap(), 1);
+                assert!(clock::now_us() - start_us < 30_000_000);
+            });
+            assert_eq!(
+                shared.ended().map(SendError::from),
+                Some(failed.map_or(SendError::Closed, SendError::Failed))
+            );
+        }
+    }
 }

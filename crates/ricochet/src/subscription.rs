@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::error::{RecvError, RecvIntoError, RecvTimeoutError, TryRecvError};
 use crate::joining::SubscriptionHandle;
-use crate::message::{Event, Lost, Message};
-use crate::queue::QueueCounts;
+use crate::message::{Event, Lost, Message, OrderChange};
+use crate::queue::{ORDER_MAX, QueueCounts};
 use crate::shared::Shared;
 
 /// Maximum number of loss reports kept for [`Subscription::take_lost`].
@@ -38,15 +38,24 @@ pub struct Subscription {
     handle: SubscriptionHandle,
     /// Loss reports passed over while receiving messages.
     lost: Mutex<VecDeque<Lost>>,
+    /// News about numbers that were missed or not agreed on, passed over in the same way.
+    order_losses: Mutex<VecDeque<OrderChange>>,
     left: AtomicBool,
 }
 
 impl Subscription {
     pub(crate) fn new(shared: Arc<Shared>, handle: SubscriptionHandle) -> Self {
-        Self { shared, handle, lost: Mutex::new(VecDeque::new()), left: AtomicBool::new(false) }
+        Self {
+            shared,
+            handle,
+            lost: Mutex::default(),
+            order_losses: Mutex::default(),
+            left: AtomicBool::new(false),
+        }
     }
 
-    /// Waits for the next message.
+    /// Waits for the next message. [`take_lost`](Self::take_lost) and
+    /// [`take_order_losses`](Self::take_order_losses) return what was passed over meanwhile.
     ///
     /// # Errors
     /// [`RecvError`] if the node has ended and all queued messages have been received.
@@ -127,8 +136,8 @@ impl Subscription {
     }
 
     /// Waits for the next message, loss report or news, in order. Methods that return messages alone leave
-    /// out news about the past and about members, and leave the loss reports to
-    /// [`take_lost`](Self::take_lost).
+    /// out news about the past and about members, leave the loss reports to [`take_lost`](Self::take_lost),
+    /// and the losses of total order to [`take_order_losses`](Self::take_order_losses).
     ///
     /// # Errors
     /// [`RecvError`].
@@ -184,6 +193,15 @@ impl Subscription {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
+    /// Returns the news passed over while receiving messages that say that numbers of a total order were
+    /// missed, or delivered otherwise than the other members have agreed ([`OrderChange::is_loss`]). The
+    /// newest 64 are kept; [`QueueCounts::reports_dropped`] counts the others. A program that must discard
+    /// such messages before it uses the next one calls [`recv_event`](Self::recv_event), which returns the
+    /// news in their place.
+    pub fn take_order_losses(&self) -> Vec<OrderChange> {
+        self.order_losses.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+
     /// Returns a descriptor for event loops. When it is readable, call [`try_recv`](Self::try_recv)
     /// or [`try_recv_event`](Self::try_recv_event) until nothing waits: only then does the next
     /// event make it readable again.
@@ -222,22 +240,25 @@ impl Subscription {
         self.handle.queue.counts()
     }
 
-    /// Returns the message of an event, or keeps its loss report.
+    /// Returns the message of an event, or keeps what it says about a loss.
     fn message_of(&self, event: Event) -> Option<Message> {
         match event {
-            Event::Message(message) => Some(message),
+            Event::Message(message) => return Some(message),
+            Event::Lost(lost) => self.keep(&self.lost, LOST_MAX, lost),
+            Event::Order(change) if change.is_loss() => self.keep(&self.order_losses, ORDER_MAX, change),
             Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Order(_) | Event::Registry(_) => {
-                None
-            }
-            Event::Lost(lost) => {
-                let mut all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-                if all.len() == LOST_MAX && all.pop_front().is_some() {
-                    self.handle.queue.on_report_dropped();
-                }
-                all.push_back(lost);
-                None
             }
         }
+        None
+    }
+
+    /// Keeps a report of which the application takes all together. The oldest of too many makes room.
+    fn keep<T>(&self, kept: &Mutex<VecDeque<T>>, max: usize, report: T) {
+        let mut all = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() == max && all.pop_front().is_some() {
+            self.handle.queue.on_report_dropped();
+        }
+        all.push_back(report);
     }
 }
 
@@ -250,5 +271,47 @@ impl Drop for Subscription {
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription").field("groups", &self.handle.groups.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ricochet_core::order::OrderNews;
+
+    use super::*;
+    use crate::joining::JoinOptions;
+    use crate::message::numbered;
+    use crate::node::Node;
+
+    #[test]
+    fn losses_of_total_order_are_left_for_programs_that_receive_messages_alone() {
+        let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+        let (driver, _) = builder.prepare().unwrap();
+        let handle = driver.shared.join(&["g"], &JoinOptions::default()).unwrap();
+        let subscription = Subscription::new(Arc::clone(&driver.shared), handle);
+        let queue = &subscription.handle.queue;
+        let change = |news| OrderChange { group: "g".into(), news };
+        let losses = [
+            OrderNews::Broken { from: 2, delivered: 4, continues: 2 },
+            OrderNews::Missed { from: 4, continues: 9 },
+        ];
+        for news in [OrderNews::Begins { number: 0 }, losses[0], OrderNews::Stalled, losses[1]] {
+            queue.push_news(Event::Order(change(news)));
+            queue.push(numbered(0));
+        }
+        for _ in 0..4 {
+            subscription.recv().unwrap();
+        }
+        assert_eq!(subscription.take_order_losses(), losses.map(change));
+        assert_eq!(subscription.take_order_losses(), []);
+        for _ in 0..=ORDER_MAX {
+            queue.push_news(Event::Order(change(losses[0])));
+            queue.push(numbered(0));
+            subscription.try_recv().unwrap();
+        }
+        assert_eq!(
+            (subscription.take_order_losses().len(), subscription.counts().reports_dropped),
+            (ORDER_MAX, 1)
+        );
     }
 }

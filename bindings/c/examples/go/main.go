@@ -82,19 +82,36 @@ func run(count int) error {
 	}
 	defer C.ricochet_sender_free(sender)
 
+	sent := make(chan struct{})
 	go func() {
-		for number := 0; number < count; number++ {
-			message := []byte(fmt.Sprintf("message %d from Go", number))
-			bytes, length := unsafe.Pointer(&message[0]), C.size_t(len(message))
-			sent := call(func() uint32 {
-				return C.ricochet_send(sender, bytes, length, C.RICOCHET_FOREVER, nil)
-			})
-			if sent != nil {
-				fmt.Fprintln(os.Stderr, "send:", sent)
-				return
-			}
-		}
+		defer close(sent)
+		send(sender, count)
 	}()
+	// No handle may be freed while the goroutine uses it. Closing the node ends its wait for room.
+	defer func() {
+		C.ricochet_node_close(node)
+		<-sent
+	}()
+	return receive(prices, count)
+}
+
+// send sends messages with numbers.
+func send(sender *C.ricochet_sender, count int) {
+	for number := 0; number < count; number++ {
+		message := []byte(fmt.Sprintf("message %d from Go", number))
+		bytes, length := unsafe.Pointer(&message[0]), C.size_t(len(message))
+		sent := call(func() uint32 {
+			return C.ricochet_send(sender, bytes, length, C.RICOCHET_FOREVER, nil)
+		})
+		if sent != nil {
+			fmt.Fprintln(os.Stderr, "send:", sent)
+			return
+		}
+	}
+}
+
+// receive prints messages until it has as many as are sent.
+func receive(prices *C.ricochet_subscription, count int) error {
 	buffer := make([]byte, 1500)
 	for seen := 0; seen < count; {
 		var received C.ricochet_received

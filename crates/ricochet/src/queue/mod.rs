@@ -1,6 +1,7 @@
 //! The queue between the node's thread and a subscription.
 
-use std::collections::VecDeque;
+mod inner;
+
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,6 +12,8 @@ use std::time::Duration;
 use ricochet_core::counters::GivenUp;
 use serde::{Deserialize, Serialize};
 
+use self::inner::Inner;
+pub(crate) use self::inner::ORDER_MAX;
 use crate::backpressure::Backpressure;
 use crate::clock;
 use crate::error::{RecvError, RecvIntoError, RecvTimeoutError, TryRecvError};
@@ -19,12 +22,8 @@ use crate::policy::Policy;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::wake::Waker;
 
-/// Maximum number of loss reports in a queue, beside its messages.
-const LOST_MAX: usize = 1_024;
 /// Maximum number of tasks that wait for an event. Another one wakes them, so that all try again.
 const TASKS_MAX: usize = 64;
-/// Maximum number of reports that are compared with a message that is dropped, to extend one of them.
-const COMPARED_MAX: usize = 64;
 
 /// Counters of a subscription's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,45 +65,10 @@ pub(crate) struct Bounds {
     pub(crate) bytes: usize,
 }
 
-#[derive(Debug)]
-struct Inner {
-    events: VecDeque<Event>,
-    messages: usize,
-    bytes: usize,
-    /// Number of messages of the past. They do not count against the bounds: a node reads no more of them
-    /// than there is room for, and those that it keeps itself are bounded.
-    past: usize,
-    /// Whether a thread may wait that was not notified since it began.
-    is_awaited: bool,
-    closed: Option<RecvError>,
-    /// Tasks that wait for an event.
-    tasks: Vec<TaskWaker>,
-    /// Whether a reader waits for the descriptor. If so, the descriptor is not readable.
-    armed: bool,
-    /// Whether this queue exerts backpressure.
-    blocking: bool,
-    /// Number of dropped messages that were logged.
-    logged: u64,
-    counts: QueueCounts,
-}
-
 impl Queue {
     pub(crate) fn new(bounds: Bounds, policy: Policy, backpressure: Arc<Backpressure>) -> Arc<Self> {
-        let inner = Inner {
-            events: VecDeque::new(),
-            messages: 0,
-            bytes: 0,
-            past: 0,
-            is_awaited: false,
-            closed: None,
-            tasks: Vec::new(),
-            armed: false,
-            blocking: false,
-            logged: 0,
-            counts: QueueCounts::default(),
-        };
         Arc::new(Self {
-            inner: Mutex::new(inner),
+            inner: Mutex::new(Inner::default()),
             arrived: Condvar::new(),
             ready: OnceLock::new(),
             bounds,
@@ -129,11 +93,8 @@ impl Queue {
             match event {
                 Event::Message(message) => self.add(&mut inner, message),
                 Event::Lost(lost) => inner.add_lost(lost),
-                Event::History(_)
-                | Event::Member(_)
-                | Event::Group(_)
-                | Event::Order(_)
-                | Event::Registry(_) => {
+                Event::Order(change) => inner.add_order(change),
+                Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Registry(_) => {
                     inner.add_news(event);
                 }
             }
@@ -382,6 +343,9 @@ impl Queue {
     }
 
     fn on_popped(&self, inner: &mut Inner, event: &Event) {
+        if let Event::Order(_) = event {
+            inner.order -= 1;
+        }
         if let Event::Message(message) = event {
             if message.is_past() {
                 return inner.past -= 1;
@@ -428,63 +392,6 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
-    /// Returns whether a message of `length` bytes fits.
-    fn has_room(&self, bounds: Bounds, length: usize) -> bool {
-        self.messages < bounds.messages && (self.messages == 0 || self.bytes + length <= bounds.bytes)
-    }
-
-    /// Returns the length of the payload that is next, if a message is.
-    fn next_length(&self) -> Option<usize> {
-        let Event::Message(message) = self.events.front()? else { return None };
-        Some(message.payload().len())
-    }
-
-    fn add_lost(&mut self, lost: Lost) {
-        let count =
-            if lost.reason == GivenUp::Expired { &mut self.counts.expired } else { &mut self.counts.lost };
-        *count += lost.packets();
-        self.add_news(Event::Lost(lost));
-    }
-
-    fn add_news(&mut self, news: Event) {
-        if self.events.len() - self.messages - self.past >= LOST_MAX {
-            self.counts.reports_dropped += 1;
-        } else {
-            self.events.push_back(news);
-        }
-    }
-
-    /// Drops the oldest message, and reports it in its place. Loss reports keep their place.
-    fn drop_oldest(&mut self) {
-        let is_droppable = |event: &Event| matches!(event, Event::Message(message) if !message.is_past());
-        let oldest = self.events.iter().position(is_droppable);
-        let Some(at) = oldest else { return };
-        if let Some(Event::Message(message)) = self.events.remove(at) {
-            self.messages -= 1;
-            self.bytes -= message.payload().len();
-            self.report_dropped(at, &message);
-        }
-    }
-
-    /// Reports a dropped message before the event at `at`: extends a report there, or adds one.
-    fn report_dropped(&mut self, at: usize, message: &Message) {
-        self.counts.dropped += 1;
-        let before = self.events.range_mut(..at).rev().take(COMPARED_MAX);
-        let reports = before.map_while(|event| if let Event::Lost(lost) = event { Some(lost) } else { None });
-        for report in reports {
-            if report.extend_by(message) {
-                return;
-            }
-        }
-        if self.events.len() - self.messages - self.past >= LOST_MAX {
-            self.counts.reports_dropped += 1;
-            return;
-        }
-        self.events.insert(at, Event::Lost(Lost::of(message, GivenUp::Unread)));
     }
 }
 

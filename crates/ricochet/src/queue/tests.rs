@@ -2,8 +2,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ricochet_core::NodeId;
 use ricochet_core::counters::GivenUp;
 
+use ricochet_core::order::OrderNews;
+
+use super::inner::LOST_MAX;
 use super::*;
-use crate::message::numbered;
+use crate::message::{OrderChange, numbered};
 
 fn queue(capacity: usize, policy: Policy) -> (Arc<Queue>, Arc<Backpressure>) {
     let backpressure = Arc::new(Backpressure::new(Waker::new().unwrap()));
@@ -127,6 +130,51 @@ fn loss_reports_keep_their_place_and_are_bounded() {
     assert_eq!(queue.counts().reports_dropped, LOST_MAX as u64);
     assert_eq!(queue.counts().lost, 2 * LOST_MAX as u64 + 1);
     assert_eq!(drained(&queue).len(), LOST_MAX + 1);
+}
+
+fn order(news: OrderNews) -> Event {
+    Event::Order(OrderChange { group: "g".into(), news })
+}
+
+/// Returns the news about total order in a queue, in their order.
+fn order_of(queue: &Queue) -> Vec<OrderNews> {
+    let events = std::iter::from_fn(|| queue.try_pop().ok());
+    events
+        .filter_map(|event| if let Event::Order(change) = event { Some(change.news) } else { None })
+        .collect()
+}
+
+#[test]
+fn losses_do_not_push_out_the_news_that_messages_were_not_agreed_on() {
+    let (queue, _) = queue(8, Policy::DropOldest);
+    (0..2 * LOST_MAX as u32).for_each(|seq| queue.push_lost(lost(seq)));
+    let broken = OrderNews::Broken { from: 1, delivered: 3, continues: 1 };
+    queue.push_news(order(broken));
+    queue.push_lost(lost(0));
+    assert_eq!(
+        queue.counts().reports_dropped,
+        LOST_MAX as u64 + 1,
+        "reports have as much room as without the news"
+    );
+    assert_eq!(order_of(&queue), [broken]);
+    queue.push_lost(lost(0));
+    assert_eq!(drained(&queue), [0], "there is room again");
+}
+
+#[test]
+fn of_the_news_about_total_order_the_newest_losses_are_kept() {
+    let (queue, _) = queue(8, Policy::DropOldest);
+    let missed = |from: u64| OrderNews::Missed { from, continues: from + 1 };
+    (0..3).for_each(|from| queue.push_news(order(missed(from))));
+    for _ in 0..ORDER_MAX {
+        queue.push_news(order(OrderNews::Stalled));
+        queue.push_news(order(OrderNews::Resumed));
+    }
+    assert_eq!(queue.counts().reports_dropped, ORDER_MAX as u64 + 3);
+    (3..ORDER_MAX as u64 + 2).for_each(|from| queue.push_news(order(missed(from))));
+    queue.push_news(order(OrderNews::Stalled));
+    let kept = order_of(&queue);
+    assert!(kept.iter().copied().eq((2..ORDER_MAX as u64 + 2).map(missed)), "{kept:?}");
 }
 
 #[test]

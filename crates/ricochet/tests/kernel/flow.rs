@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 
 use crate::common::{LONG, Lan, join_all, meet, next, number, numbers};
-use ricochet::{Follow, JoinOptions, Node, Order, Policy, SendError, Subscription};
+use ricochet::{Follow, JoinOptions, Node, Order, Policy, SendError, SendOptions, Subscription};
 
 /// Joins a group with a queue of four messages that blocks.
 fn join_slowly(node: &Node) -> Subscription {
@@ -167,6 +167,23 @@ fn a_task_awaits_room() {
 }
 
 #[test]
+fn a_flush_ends_when_the_node_is_closed_before_its_readers_have_room() {
+    let Some(lan) = Lan::build("a flush of a node that is closed", 2) else { return };
+    let nodes = lan.start(|_, builder| builder);
+    let _slow = join_slowly(&nodes[1]);
+    assert!(nodes[0].wait_for_members("g", 1, LONG));
+    let sender = nodes[0].sender("g").unwrap();
+    while sender.send_timeout(&[0; 1_000], Duration::from_millis(500)).is_ok() {}
+    assert_eq!(nodes[0].ended(), None);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| nodes[0].flush(Duration::from_secs(3_600)));
+        nodes[0].close();
+        assert!(!waiting.join().unwrap());
+    });
+    assert_eq!(nodes[0].ended(), Some(SendError::Closed));
+}
+
+#[test]
 fn messages_linger_for_others_if_that_is_set() {
     let Some(lan) = Lan::build("messages that linger", 2) else { return };
     let nodes = lan.start(|_, builder| builder.linger_us(100_000));
@@ -201,5 +218,12 @@ fn a_sender_waits_until_members_hold_its_message() {
     }
     let seen = sender.send_held(b"too many", 4, Duration::from_millis(50)).unwrap_err();
     assert!(matches!(seen, SendError::NotHeld { expected: 4, seen: 0..=3, .. }), "{seen}");
+    let mut asked = 0;
+    let seen =
+        sender.send_held_while(b"given up", &SendOptions::default(), 4, Duration::from_secs(3_600), || {
+            asked += 1;
+            asked < 3
+        });
+    assert!(matches!(seen, Err(SendError::NotHeld { expected: 4, .. })), "{seen:?}");
     assert!(matches!(nodes[3].send("prices/*", b"x"), Err(SendError::Pattern { .. })));
 }

@@ -53,6 +53,13 @@ fn a_request_without_a_reply_says_so_and_a_message_is_no_request() {
     let in_vain = nodes[0].request("g", b"who?", Duration::from_millis(100)).unwrap_err();
     assert!(matches!(in_vain, RequestError::NoReply { members: 1, .. }), "{in_vain}");
     assert!(nodes[0].request_all("g", b"who?", 9, Duration::from_millis(100)).unwrap().is_empty());
+    let mut asked = 0;
+    let keep_waiting = || {
+        asked += 1;
+        asked < 3
+    };
+    let replies = nodes[0].request_all_while("g", b"who?", 9, Duration::from_secs(3_600), keep_waiting);
+    assert!(replies.unwrap().is_empty(), "the wait has ended");
     nodes[0].send("g", b"no request").unwrap();
     let message = loop {
         // The requests may have come before their deadline or not.
@@ -62,6 +69,7 @@ fn a_request_without_a_reply_says_so_and_a_message_is_no_request() {
         }
     };
     assert_eq!(nodes[1].reply(&message, b"x"), Err(SendError::NotARequest));
+    assert_eq!(nodes[1].reply_timeout(&message, b"x", LONG), Err(SendError::NotARequest));
     nodes[0].close();
     let closed = nodes[0].request("g", b"who?", LONG).unwrap_err();
     assert!(matches!(closed, RequestError::Send(SendError::Closed)), "{closed}");

@@ -44,8 +44,8 @@ member, address and change: joined, left or failed.";
 /// Receive the messages of groups, one line each.
 ///
 /// On Ctrl-C or SIGTERM the node leaves the groups and the command ends. With --count, the exit code is then
-/// 130. If messages were lost, or dropped because the output is read too slowly, the exit code is 1. So it is
-/// if no seed address answered.
+/// 130. If messages were lost, dropped because the output is read too slowly, or, in total order, printed
+/// otherwise than the other members agreed, the exit code is 1. So it is if no seed address answered.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -168,15 +168,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     output::note(format_args!("node {} at {}, in {} {groups}", node.id(), node.address(), args.groups.len()));
     #[expect(clippy::disallowed_methods, reason = "no core: --seconds is a time of the clock")]
     let start = Instant::now();
-    let mut received = 0;
+    let (mut received, mut disorder) = (0, Disorder::default());
     let mut alone = Some(args.node.seeds());
-    while args.count.is_none_or(|count| received < count) {
+    let is_time_left = || args.seconds.is_none_or(|all| start.elapsed() < all);
+    while is_time_left() && args.count.is_none_or(|count| received < count) {
         if interrupt.is_requested() {
             // Without a count, a signal is the regular end. The node leaves its groups when it is dropped.
             let is_alone = received == 0 && is_isolated(&node, &args.node.seeds(), alone.is_none());
             let differs = settings::report(&node.status(), received == 0);
             let is_wrong = is_alone || differs;
-            let code = if is_wrong { ExitCode::FAILURE } else { report_losses(&subscription) };
+            let code = if is_wrong { ExitCode::FAILURE } else { report_losses(&subscription, disorder) };
             return Ok(args.count.map_or(code, |_| ExitCode::from(EXIT_INTERRUPTED)));
         }
         if start.elapsed() >= ALONE
@@ -193,15 +194,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(Event::Lost(lost)) => output::line(&lost_line(&lost, args.json)?)?,
             Ok(Event::History(history)) => args.note_history(&history),
             Ok(Event::Group(news)) => note_group(&news),
-            Ok(Event::Order(change)) => note_order(&change),
+            Ok(Event::Order(change)) => disorder.note(&change),
             Ok(Event::Registry(news)) => note_registry(&news),
             Ok(Event::Member(news)) => output::line(&member_line(&news, args.json)?)?,
-            Err(RecvTimeoutError::Timeout) if left.is_zero() => break,
             Err(RecvTimeoutError::Timeout) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    let code = report_losses(&subscription);
+    let code = report_losses(&subscription, disorder);
     let is_alone = received == 0 && is_isolated(&node, &args.node.seeds(), alone.is_none());
     let differs = settings::report(&node.status(), received == 0);
     Ok(if is_alone || differs { ExitCode::FAILURE } else { code })
@@ -271,25 +271,40 @@ fn note_registry(news: &RegistryNews) {
     }
 }
 
-/// Says that messages are not, or were not, in the agreed order.
-fn note_order(change: &OrderChange) {
-    let group = change.group();
-    match change.news() {
-        OrderNews::Broken { from, delivered, continues } => output::note(format_args!(
-            "warning: {group}: this node was cut off and printed numbers {from} to {} otherwise than the other \
-             members agreed\nhelp: discard them; the agreed messages follow from number {continues} on",
-            delivered.saturating_sub(1)
-        )),
-        OrderNews::Missed { from, continues } => output::note(format_args!(
-            "warning: {group}: missed numbers {from} to {}, which no member keeps any more",
-            continues.saturating_sub(1)
-        )),
-        OrderNews::Stalled => output::note(format_args!(
-            "warning: {group}: no message is numbered, because no majority of the members is heard\n\
-             help: check the network; if the others are gone for good, start this command again"
-        )),
-        OrderNews::Resumed => output::note(format_args!("{group}: messages are numbered again")),
-        OrderNews::Begins { .. } => {}
+/// Numbers of total orders that were not printed as the members agreed.
+#[derive(Debug, Default)]
+struct Disorder {
+    missed: u64,
+    broken: u64,
+}
+
+impl Disorder {
+    /// Says that messages are not, or were not, in the agreed order, and counts them.
+    fn note(&mut self, change: &OrderChange) {
+        let group = change.group();
+        match change.news() {
+            OrderNews::Broken { from, delivered, continues } => {
+                self.broken += delivered.saturating_sub(from);
+                output::note(format_args!(
+                    "warning: {group}: this node was cut off and printed numbers {from} to {} otherwise than the \
+                     other members agreed\nhelp: discard them; the agreed messages follow from number {continues} on",
+                    delivered.saturating_sub(1)
+                ));
+            }
+            OrderNews::Missed { from, continues } => {
+                self.missed += continues.saturating_sub(from);
+                output::note(format_args!(
+                    "warning: {group}: missed numbers {from} to {}, which no member keeps any more",
+                    continues.saturating_sub(1)
+                ));
+            }
+            OrderNews::Stalled => output::note(format_args!(
+                "warning: {group}: no message is numbered, because no majority of the members is heard\n\
+                 help: check the network; if the others are gone for good, start this command again"
+            )),
+            OrderNews::Resumed => output::note(format_args!("{group}: messages are numbered again")),
+            OrderNews::Begins { .. } => {}
+        }
     }
 }
 
@@ -319,9 +334,17 @@ fn time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a time such as `10s`, at most a day".to_owned())
 }
 
-/// Reports the messages that were not printed; returns the exit code.
-fn report_losses(subscription: &Subscription) -> ExitCode {
+/// Leaves the groups, and reports the messages that were not printed as agreed; returns the exit code.
+fn report_losses(subscription: &Subscription, mut disorder: Disorder) -> ExitCode {
     let counts = subscription.counts();
+    // News about what was printed may wait behind messages that are not printed any more.
+    subscription.leave();
+    while let Ok(event) = subscription.try_recv_event() {
+        if let Event::Order(change) = event {
+            disorder.note(&change);
+        }
+    }
+    let Disorder { missed, broken } = disorder;
     if counts.lost > 0 {
         output::note(format_args!("error: expected every message, saw {} packets lost", counts.lost));
     }
@@ -333,10 +356,17 @@ fn report_losses(subscription: &Subscription) -> ExitCode {
             counts.dropped
         ));
     }
+    if missed + broken > 0 {
+        output::note(format_args!(
+            "error: expected the agreed message at every number, saw {missed} missed and {broken} printed \
+             otherwise"
+        ));
+    }
     if counts.expired > 0 {
         output::note(format_args!("{} packets came after their deadline, or not at all", counts.expired));
     }
-    if counts.lost + counts.dropped == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let losses = counts.lost + counts.dropped + missed + broken;
+    if losses == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn line(message: &Message, json: bool) -> anyhow::Result<String> {

@@ -110,7 +110,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     output::note(format_args!("node {} at {}", node.id(), node.address()));
     let mut is_heard = true;
     let mut transfer = Transfer::new(&args.messages, &node, &args.group, &interrupt)?;
-    if args.members > 0 && !wait_for_members(args, &node, &interrupt) && !interrupt.is_requested() {
+    let is_over = || interrupt.is_requested() || node.ended().is_some();
+    if args.members > 0 && !wait_for_members(args, &node, &interrupt) && !is_over() {
         report_members(args, &node)?;
         is_heard = node.members(&args.group) > 0;
     }
@@ -118,11 +119,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(size) => transfer.send_generated(size),
         None => transfer.send_lines(),
     };
-    while !interrupt.is_requested() && !node.flush(STOP_CHECK) {}
+    let flushed = flush(&node, &interrupt);
     is_heard |= node.members(&args.group) > 0;
-    // Receivers learn of lost packets, and request them, during this time. An error does not shorten it.
-    std::thread::sleep(args.linger);
+    // Receivers learn of lost packets, and request them, during this time. Of errors, only the end of the
+    // node shortens it.
+    if flushed.is_ok() {
+        std::thread::sleep(args.linger);
+    }
     outcome?;
+    flushed?;
     transfer.report(&node);
     let differs = settings::report(&node.status(), false);
     let failed = differs || transfer.refused + transfer.unheld > 0;
@@ -176,6 +181,16 @@ fn wait_for_members(args: &Args, node: &Node, interrupt: &Interrupt) -> bool {
             return false;
         }
     }
+}
+
+/// Waits until all messages have been sent, or a stop is requested. Fails if the node ends before.
+fn flush(node: &Node, interrupt: &Interrupt) -> Result<(), SendError> {
+    while !interrupt.is_requested() && !node.flush(STOP_CHECK) {
+        if let Some(ended) = node.ended() {
+            return Err(ended);
+        }
+    }
+    Ok(())
 }
 
 /// The messages on their way to the group.
@@ -413,7 +428,27 @@ impl Pace {
 mod tests {
     use std::io::Cursor;
 
+    use ricochet::{JoinOptions, Policy};
+
     use super::*;
+
+    #[test]
+    fn a_node_that_ends_with_messages_that_wait_is_an_error() {
+        let here = || Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+        let reader = here().start().unwrap();
+        let options = JoinOptions { queue: Some(1), policy: Some(Policy::Block), ..JoinOptions::default() };
+        let _still = reader.join_with("g", &options).unwrap();
+        let node = here().seed(reader.address().to_string()).start().unwrap();
+        assert!(node.wait_for_members("g", 1, Duration::from_secs(60)));
+        let sender = node.sender("g").unwrap();
+        while sender.send_timeout(&[0; 1_000], Duration::from_millis(500)).is_ok() {}
+        let interrupt = Interrupt::listen().unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| flush(&node, &interrupt));
+            node.close();
+            assert_eq!(waiting.join().unwrap(), Err(SendError::Closed));
+        });
+    }
 
     #[test]
     fn lines_end_in_any_way_and_long_ones_use_no_memory() {

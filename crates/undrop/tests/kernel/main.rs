@@ -44,6 +44,7 @@ mod tcx;
 mod three_sites;
 mod tick;
 mod time_to_live;
+mod total_order;
 mod tunnels;
 mod upgrade;
 mod wireguard;

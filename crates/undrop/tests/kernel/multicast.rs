@@ -121,6 +121,20 @@ fn a_receiver_prints_members_and_what_senders_add_and_a_sender_waits_for_holders
     assert!(said.contains("expected 9 members that hold message 0"), "{said}");
 }
 
+#[test]
+fn a_receiver_ends_in_time_although_messages_wait() {
+    let (mut receiver, seed) = receiver(&["load", "--seconds", "5"]);
+    let mut sender = undrop(&["send", "load", "--size", "100", "--seed", &seed]);
+    sender.args(HERE).arg("--unicast").stdin(Stdio::null()).stderr(Stdio::null());
+    let _sender = Running(sender.spawn().unwrap());
+    // The output is read more slowly than messages come.
+    let mut lines = BufReader::new(receiver.0.stdout.take().unwrap()).lines();
+    wait_until("it ends", || {
+        lines.next();
+        receiver.0.try_wait().unwrap().is_some()
+    });
+}
+
 /// A receiver in total order, and the numbers and payloads that it has printed.
 struct Member {
     _process: Running,

@@ -225,6 +225,38 @@ fn relays_at_one_network_disturb_neither_each_other_nor_programs() {
     assert!((200..=400).contains(&copies), "{copies}");
 }
 
+/// Programs of two hosts send from an address that both hosts have, as each bridge for containers has one.
+#[test]
+fn a_program_at_an_address_that_all_hosts_have_is_heard_on_the_others() {
+    let test = "a_program_at_an_address_that_all_hosts_have_is_heard_on_the_others";
+    let Some(mut site) = Site::build(test, 2, "uniform:5%", &[]) else { return };
+    for at in 0..2 {
+        site.lan.host(at).add_address("lo", "172.17.0.1/32".parse().unwrap()).unwrap();
+    }
+    // A relay reads the addresses of its host once a second.
+    std::thread::sleep(Duration::from_millis(1_100));
+    let programs = [0, 1].map(|at| listen(site.lan.host(at), Ipv4Addr::LOCALHOST));
+    let speakers = [0, 1].map(|at| speak(site.lan.host(at), Ipv4Addr::new(172, 17, 0, 1)));
+    for round in 0..20 {
+        let said = [0, 1].map(|at| format!("round {round}, host {at}").into_bytes());
+        for (speaker, datagram) in speakers.iter().zip(&said) {
+            speaker.send_to(datagram, GROUP).unwrap();
+        }
+        for program in &programs {
+            let mut heard = [received(program).0, received(program).0];
+            heard.sort();
+            assert_eq!(heard, said);
+        }
+    }
+    programs.iter().for_each(nothing_more);
+    for relay in std::mem::take(&mut site.relays) {
+        let report = relay.stop();
+        let group = &report["groups"][0];
+        let seen = ["carried", "handed_out", "duplicates"].map(|field| group[field].as_u64().unwrap());
+        assert_eq!(seen, [20, 20, 0], "{report}");
+    }
+}
+
 #[test]
 fn a_second_relay_for_a_group_at_an_interface_is_refused() {
     let test = "a_second_relay_for_a_group_at_an_interface_is_refused";

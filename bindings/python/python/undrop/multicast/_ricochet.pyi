@@ -13,7 +13,8 @@ class Closed(RicochetError):
     """The node or subscription is closed, and all queued messages have been received."""
 
 class LossWarning(RuntimeWarning):
-    """Messages are lost, or were dropped because the program reads too slowly."""
+    """Messages are lost, were dropped because the program reads too slowly, or were received in another order than
+    the members agreed."""
 
 class Message:
     """A message of a group. It is a buffer: `memoryview(message)` shows its payload without a copy."""
@@ -165,7 +166,8 @@ class Subscription:
     def recv(self, timeout: float | None = None) -> Message:
         """Waits for the next message. Raises TimeoutError after `timeout` seconds, if given.
 
-        Warns with LossWarning of messages that are lost before it."""
+        Warns with LossWarning of messages that are lost before it, or were received before it and are not what the
+        members in total order agreed."""
     def recv_event(self, timeout: float | None = None) -> Message | Lost | History | MemberNews | GroupNews | OrderChange | RegistryNews:
         """Waits for the next message or loss report, in order.
 

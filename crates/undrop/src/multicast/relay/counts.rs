@@ -77,7 +77,7 @@ pub(super) struct RelayStatus {
 }
 
 /// State of a group.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct GroupStatus {
     /// IP address and port of the group.
     group: String,
@@ -167,9 +167,9 @@ impl RelayStatus {
         }
     }
 
-    /// Returns whether datagrams were lost for good.
+    /// Returns whether datagrams of other relays were lost for good.
     pub(super) fn has_losses(&self) -> bool {
-        self.lost + self.dropped > 0
+        self.lost + self.dropped > 0 || self.groups.iter().any(|group| group.not_handed_out > 0)
     }
 
     /// Returns the text for people.
@@ -202,9 +202,31 @@ impl RelayStatus {
                 ));
             }
         }
-        if self.has_losses() {
+        if self.lost + self.dropped > 0 {
             lines.push(format!("{} packets lost, {} messages dropped", self.lost, self.dropped));
         }
         lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> RelayStatus {
+        let (node, address) = (String::new(), String::new());
+        let groups = vec![GroupStatus::default(), GroupStatus::default()];
+        RelayStatus { schema: SCHEMA, node, address, groups, lost: 0, dropped: 0 }
+    }
+
+    #[test]
+    fn datagrams_that_the_kernel_did_not_take_are_lost_too() {
+        assert!(!status().has_losses());
+        assert!(RelayStatus { lost: 1, ..status() }.has_losses());
+        assert!(RelayStatus { dropped: 1, ..status() }.has_losses());
+        let mut refused = status();
+        refused.groups[1].not_handed_out = 1;
+        assert!(refused.has_losses());
+        assert!(refused.text().contains("1 not taken by the kernel"), "{}", refused.text());
     }
 }

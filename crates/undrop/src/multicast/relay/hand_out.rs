@@ -96,15 +96,21 @@ impl<'a> Mouth<'a> {
             add(&counts.malformed);
             return;
         };
-        // Programs of this host have heard their neighbours without a relay. Another relay of this host has
-        // carried it.
-        if self.is_own(source.ip()) {
+        // Programs of this host have heard their neighbours without a relay. Another relay of this host, or
+        // one that heard them by the network, has carried it.
+        let may_be_own = self.is_own(source.ip());
+        let is_by_this_host = message.address().is_some_and(|relay| self.is_own(relay.ip()));
+        if source.ip() == self.shared.node.ip() || (may_be_own && is_by_this_host) {
             add(&counts.duplicates);
             return;
         }
         let held =
             Held { group, way: Way::Relay(message.sender().0), source, ttl, payload: payload.to_vec() };
-        if !self.shared.has_other_way.load(Ordering::Relaxed) {
+        // Other addresses may be those of several hosts, such as that of a bridge for containers. Whether
+        // this host has heard the datagram itself is in the memory a moment later. None overtakes one that
+        // waits.
+        let waits = may_be_own || !self.held.is_empty() || self.shared.has_other_way.load(Ordering::Relaxed);
+        if !waits {
             return self.hand_out(&held);
         }
         if self.held.len() >= HELD_MAX
