@@ -91,6 +91,9 @@ pub(crate) struct Readers {
     /// Position at which the sender has to wait; `None` if nothing limits it.
     limit: Option<Seq>,
     wait: Option<Wait>,
+    /// Whether the packets that all groups together have on their way leave no room for more, so that
+    /// whatever these readers have not settled holds up the sender.
+    is_crowded: bool,
     scratch: Vec<(Seq, Seq)>,
 }
 
@@ -120,6 +123,7 @@ impl Readers {
             oldest: next,
             limit: None,
             wait: None,
+            is_crowded: false,
             scratch: Vec::new(),
         };
         readers.set_members(now_us, members);
@@ -187,6 +191,19 @@ impl Readers {
             probe_us: now_us + PROBE_US,
             pause_us: PROBE_US,
         });
+    }
+
+    /// Notes that the packets on their way to all groups leave no room: these readers are asked for reports,
+    /// and are left behind as if packets to them waited.
+    pub(crate) fn on_crowded(&mut self, now_us: u64) {
+        self.is_crowded = true;
+        self.on_waiting(now_us);
+    }
+
+    /// Notes that the packets on their way to all groups leave room again.
+    pub(crate) fn end_crowded(&mut self) {
+        self.is_crowded = false;
+        self.end_wait();
     }
 
     /// Handles the report of a reader; returns news about it. A report that contradicts what was sent is
@@ -265,10 +282,10 @@ impl Readers {
             return false;
         }
         self.blame(now_us);
-        let (next, budget, ahead) = (self.next, self.budget, self.ahead);
+        let holds_up = self.holds_up();
         let may_run_ahead = self.follow == Follow::All && self.hears_readers(wait.since_us);
         for reader in self.readers.iter_mut().filter(|reader| reader.left_at.is_none()) {
-            if reader.limit(budget, ahead) > next && !reader.is_ahead {
+            if !holds_up(reader) && !reader.is_ahead {
                 continue;
             }
             let waited_us = |since_us: u64| now_us.saturating_sub(since_us.max(wait.since_us));
@@ -290,6 +307,15 @@ impl Readers {
         self.update();
         self.end_wait();
         self.wait.is_some()
+    }
+
+    /// Returns which readers hold up the sender.
+    fn holds_up(&self) -> impl Fn(&Reader) -> bool + use<> {
+        let Self { next, budget, ahead, is_crowded, .. } = *self;
+        move |reader| {
+            let end = if is_crowded { reader.position.plus(1) } else { reader.limit(budget, ahead) };
+            end <= next
+        }
     }
 
     /// Returns whether a followed reader has reported since a time.
@@ -330,12 +356,11 @@ impl Readers {
 
     /// Adds the time since the last look to the readers that hold up the sender.
     fn blame(&mut self, now_us: u64) {
+        let (holds_up, budget, fastest) = (self.holds_up(), self.budget, self.fastest());
         let Some(wait) = &mut self.wait else { return };
         let waited_us = now_us.saturating_sub(std::mem::replace(&mut wait.blamed_us, now_us));
-        let (next, budget, ahead, fastest) = (self.next, self.budget, self.ahead, self.fastest());
-        let holds =
-            |reader: &&mut Reader| reader.limit(budget, ahead) <= next && reader.lags(budget, fastest);
-        self.readers.iter_mut().filter(holds).for_each(|reader| reader.held_us += waited_us);
+        let is_blamed = |reader: &&mut Reader| holds_up(reader) && reader.lags(budget, fastest);
+        self.readers.iter_mut().filter(is_blamed).for_each(|reader| reader.held_us += waited_us);
     }
 
     fn fastest(&self) -> Seq {
@@ -346,7 +371,7 @@ impl Readers {
     /// left behind.
     fn end_wait(&mut self) {
         let has_silent = |readers: &[Reader]| readers.iter().any(Reader::is_run_ahead_of);
-        if self.wait.is_some() && self.room() > 0 && !has_silent(&self.readers) {
+        if self.wait.is_some() && !self.is_crowded && self.room() > 0 && !has_silent(&self.readers) {
             self.wait = None;
         }
     }

@@ -32,8 +32,10 @@ pub(super) struct FlowControl {
     groups: HashMap<GroupId, Readers>,
     /// Groups with many packets on their way.
     busy: Vec<GroupId>,
-    /// Groups with packets that wait for room.
+    /// Groups whose readers hold up the sender.
     waiting: Vec<GroupId>,
+    /// Whether packets wait because those on their way to all groups leave no room.
+    is_crowded: bool,
     /// Time of the last event.
     now_us: u64,
 }
@@ -53,6 +55,7 @@ impl FlowControl {
             groups: HashMap::new(),
             busy: Vec::new(),
             waiting: Vec::new(),
+            is_crowded: false,
             now_us: 0,
         }
     }
@@ -132,6 +135,34 @@ impl FlowControl {
         });
         all
     }
+
+    /// Notes that the packets of the busy groups leave no room for others: their readers are asked for
+    /// reports, although no packets to them wait.
+    fn on_crowded(&mut self, now_us: u64) {
+        let Self { groups, busy, waiting, is_crowded, .. } = self;
+        *is_crowded = true;
+        for &group in busy.iter() {
+            let Some(readers) = groups.get_mut(&group) else { continue };
+            readers.on_crowded(now_us);
+            if !waiting.contains(&group) {
+                waiting.push(group);
+            }
+        }
+    }
+
+    /// Ends that wait if there is room again. All groups together have room for `kept` packets.
+    fn end_crowded(&mut self, kept: u64) {
+        if !self.is_crowded || self.outstanding() >= kept {
+            return;
+        }
+        let Self { groups, waiting, is_crowded, .. } = self;
+        *is_crowded = false;
+        for group in waiting.iter() {
+            if let Some(readers) = groups.get_mut(group) {
+                readers.end_crowded();
+            }
+        }
+    }
 }
 
 fn members(view: &View, me: NodeId, group: GroupId) -> impl Iterator<Item = NodeId> + '_ {
@@ -167,7 +198,8 @@ impl Node {
 
     /// Returns the number of packets to a group that the readers have room for; `u32::MAX` if nothing limits
     /// it. The packets on their way to all groups are at most half of those kept, so that none is forgotten
-    /// before the readers have it.
+    /// before the readers have it. The first 64 of each group do not count, so that no group has to wait for
+    /// the readers of others only.
     pub fn room(&mut self, group: GroupId) -> u32 {
         let Some(readers) = self.flow.groups.get(&group) else { return u32::MAX };
         let room = readers.room();
@@ -175,7 +207,9 @@ impl Node {
             return room;
         }
         let kept = u64::from(self.sent_packets_kept());
-        room.min(u32::try_from(kept.saturating_sub(self.flow.outstanding())).unwrap_or(u32::MAX))
+        let uncounted = BUSY.min(kept).saturating_sub(readers.outstanding());
+        let left = kept.saturating_sub(self.flow.outstanding()).max(uncounted);
+        room.min(u32::try_from(left).unwrap_or(u32::MAX))
     }
 
     /// Returns the number of this node's own packets that are certainly kept: half of all.
@@ -201,15 +235,21 @@ impl Node {
         }
     }
 
-    /// Returns the room of a group. If there is none, asks its readers for reports from time to time.
+    /// Returns the room of a group. If there is none, asks its readers for reports from time to time, or those
+    /// of all busy groups if these leave no room.
     pub fn room_or_wait(&mut self, now_us: u64, group: GroupId) -> u32 {
         let room = self.room(group);
+        let flow = &mut self.flow;
         if room == 0
-            && let Some(readers) = self.flow.groups.get_mut(&group)
+            && let Some(readers) = flow.groups.get_mut(&group)
         {
+            if readers.room() > 0 {
+                flow.on_crowded(now_us);
+                return 0;
+            }
             readers.on_waiting(now_us);
-            if !self.flow.waiting.contains(&group) {
-                self.flow.waiting.push(group);
+            if !flow.waiting.contains(&group) {
+                flow.waiting.push(group);
             }
         }
         room
@@ -280,6 +320,7 @@ impl Node {
             }
             self.on_progress(room.group, out);
         }
+        self.flow.end_crowded(self.sent_packets_kept().into());
     }
 
     /// Handles a sender's request for a report.
@@ -301,6 +342,7 @@ impl Node {
     /// Asks readers for reports, and leaves those behind that hold up the sender for too long.
     pub(super) fn handle_flow_timeout(&mut self, now_us: u64, out: &mut impl Output) {
         self.flow.now_us = now_us;
+        self.flow.end_crowded(self.sent_packets_kept().into());
         let Self { flow, config, scratch, counts, tally, .. } = self;
         flow.waiting.retain(|group| flow.groups.get(group).is_some_and(Readers::is_waiting));
         for &group in &flow.waiting {

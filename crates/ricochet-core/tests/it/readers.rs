@@ -1,0 +1,295 @@
+//! Flow control with several groups, with readers that stand still or hear nothing, and with other traffic.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+
+use ricochet_core::bins::Content;
+use ricochet_core::flow::ReaderNews;
+use ricochet_core::message::{Message, Origin, Output, SendOptions, To};
+use ricochet_core::outgoing::{NotTaken, OutgoingMessage};
+use ricochet_core::tracker::Lost;
+use ricochet_core::wire::{Envelope, Kind};
+use ricochet_core::{FlowConfig, Follow, GroupId, Node, NodeConfig, NodeId, Outgoing};
+
+const A: GroupId = GroupId(1);
+const B: GroupId = GroupId(2);
+const FLOW: FlowConfig =
+    FlowConfig { follow: Follow::All, window: 2_048, patience_us: None, silence_us: 1_000_000 };
+/// Time from one host to another.
+const DELAY_US: u64 = 50;
+
+#[derive(Default)]
+struct Out {
+    datagrams: Vec<(To, Vec<u8>)>,
+    got: Vec<Position>,
+    lost: Vec<Position>,
+    news: Vec<(GroupId, NodeId, ReaderNews)>,
+}
+
+/// Sender, group and number of a message.
+type Position = (NodeId, GroupId, u32);
+
+impl Output for Out {
+    fn send(&mut self, to: To, datagram: &[u8]) {
+        self.datagrams.push((to, datagram.to_vec()));
+    }
+
+    fn deliver(&mut self, message: &Message<'_>) {
+        let first = message.seq.to_wire();
+        let numbers = first..first + message.packets;
+        self.got.extend(numbers.map(|number| (message.sender, message.group, number)));
+    }
+
+    fn on_lost(&mut self, lost: &Lost) {
+        let numbers = lost.first.to_wire()..=lost.last.to_wire();
+        self.lost.extend(numbers.map(|number| (lost.key.sender, lost.key.group, number)));
+    }
+
+    fn on_reader(&mut self, group: GroupId, reader: NodeId, news: ReaderNews) {
+        self.news.push((group, reader, news));
+    }
+}
+
+struct Host {
+    node: Node,
+    outgoing: Outgoing,
+    groups: Vec<GroupId>,
+    /// Whether nothing arrives.
+    is_deaf: bool,
+    /// Packets that it does not process while its application reads nothing.
+    blocked: Option<VecDeque<Vec<u8>>>,
+    got: BTreeSet<Position>,
+    lost: BTreeSet<Position>,
+    news: Vec<(GroupId, NodeId, ReaderNews)>,
+}
+
+/// Time of arrival, serial number, receiver, datagram.
+type Flight = (u64, u64, usize, Vec<u8>);
+
+struct Net {
+    hosts: Vec<Host>,
+    flights: BinaryHeap<Reverse<Flight>>,
+    launched: u64,
+    now_us: u64,
+    /// A receiver and the number of the packet of group A that it loses.
+    loss: Option<(usize, u32)>,
+}
+
+impl Net {
+    fn new(grouping: &[Vec<GroupId>], flow: impl Fn(usize) -> FlowConfig) -> Self {
+        let view = crate::common::view(grouping);
+        let hosts = grouping.iter().enumerate().map(|(at, groups)| {
+            let id = NodeId(at as u32);
+            // Requests alone recover what is lost.
+            let config = NodeConfig { content: Content::Names, ..NodeConfig::prompt(id) };
+            let mut node = Node::new(config, crate::common::groups(groups, 1), &view, at as u64).unwrap();
+            node.set_flow(flow(at), &view).unwrap();
+            Host {
+                outgoing: Outgoing::new(node.outgoing_config()),
+                node,
+                groups: groups.clone(),
+                is_deaf: false,
+                blocked: None,
+                got: BTreeSet::new(),
+                lost: BTreeSet::new(),
+                news: Vec::new(),
+            }
+        });
+        Self {
+            hosts: hosts.collect(),
+            flights: BinaryHeap::new(),
+            launched: 0,
+            now_us: 1_000_000,
+            loss: None,
+        }
+    }
+
+    /// Offers a message; returns whether it was taken.
+    fn offer(&mut self, from: usize, group: GroupId, payload: &[u8]) -> bool {
+        let (envelope, options) = (Envelope::default(), SendOptions::default());
+        let message = OutgoingMessage { group, envelope, payload, options, fragments: true };
+        let taken = self.hosts[from].outgoing.push(self.now_us, &message);
+        assert!(matches!(taken, Ok(_) | Err(NotTaken::Full)), "{taken:?}");
+        self.pump(from);
+        taken.is_ok()
+    }
+
+    /// Sends messages as fast as they are taken.
+    fn send(&mut self, from: usize, group: GroupId, count: u32) {
+        let end_us = self.now_us + 20_000_000;
+        for _ in 0..count {
+            while !self.offer(from, group, &[7; 100]) {
+                assert!(self.now_us < end_us, "the sender is stuck");
+                self.step();
+            }
+        }
+    }
+
+    fn pump(&mut self, at: usize) {
+        let mut out = Out::default();
+        let Host { node, outgoing, .. } = &mut self.hosts[at];
+        node.send_waiting(self.now_us, outgoing, &mut out);
+        self.carry_out(at, out);
+    }
+
+    fn carry_out(&mut self, from: usize, out: Out) {
+        for (to, datagram) in out.datagrams {
+            let receivers: Vec<usize> = match to {
+                To::Node(node) => vec![node.0 as usize],
+                To::Group(group) => {
+                    let is_member = |at: &usize| self.hosts[*at].groups.contains(&group);
+                    (0..self.hosts.len()).filter(|&at| at != from).filter(is_member).collect()
+                }
+            };
+            for receiver in receivers {
+                let is_lost = self.loss.is_some_and(|(deaf, number)| {
+                    deaf == receiver && number_of(&datagram) == Some((A, number))
+                });
+                if !is_lost {
+                    self.launched += 1;
+                    let flight = (self.now_us + DELAY_US, self.launched, receiver, datagram.clone());
+                    self.flights.push(Reverse(flight));
+                }
+            }
+        }
+        let host = &mut self.hosts[from];
+        for position in out.got {
+            assert!(host.got.insert(position), "{position:?} came twice");
+            assert!(!host.lost.contains(&position), "{position:?} came after it was reported lost");
+        }
+        for position in out.lost {
+            assert!(!host.got.contains(&position), "{position:?} was reported lost after it came");
+            host.lost.insert(position);
+        }
+        host.news.extend(out.news);
+    }
+
+    /// Advances by one event, or by at most a millisecond.
+    fn step(&mut self) {
+        let arrival = self.flights.peek().map(|Reverse(flight)| flight.0);
+        let timers = self.hosts.iter().filter_map(|host| host.node.poll_timeout());
+        let next_us = timers.chain(arrival).min().unwrap_or(u64::MAX);
+        self.now_us = self.now_us.max(next_us.min(self.now_us + 1_000));
+        while self.flights.peek().is_some_and(|Reverse(flight)| flight.0 <= self.now_us) {
+            let Some(Reverse((_, _, to, datagram))) = self.flights.pop() else { break };
+            self.arrive(to, datagram);
+        }
+        for at in 0..self.hosts.len() {
+            let (node, mut out) = (&mut self.hosts[at].node, Out::default());
+            if node.poll_timeout().is_some_and(|due_us| due_us <= self.now_us) {
+                node.handle_timeout(self.now_us, &mut out);
+            }
+            self.carry_out(at, out);
+            self.pump(at);
+        }
+    }
+
+    fn arrive(&mut self, to: usize, datagram: Vec<u8>) {
+        let host = &mut self.hosts[to];
+        if host.is_deaf {
+            return;
+        }
+        let is_packet = matches!(Kind::read(&datagram), Ok(Kind::Data | Kind::Retransmission | Kind::Repair));
+        if let Some(held) = host.blocked.as_mut().filter(|_| is_packet) {
+            return held.push_back(datagram);
+        }
+        let mut out = Out::default();
+        host.node.handle_datagram(self.now_us, Origin::Member, &datagram, &mut out);
+        self.carry_out(to, out);
+    }
+
+    fn run(&mut self, us: u64) {
+        let end_us = self.now_us + us;
+        while self.now_us < end_us {
+            self.step();
+        }
+    }
+
+    /// Lets the application of a host read nothing.
+    fn block(&mut self, at: usize) {
+        self.hosts[at].blocked = Some(VecDeque::new());
+        self.hosts[at].node.hold_losses(true);
+    }
+
+    /// Lets it read again.
+    fn unblock(&mut self, at: usize) {
+        for datagram in self.hosts[at].blocked.take().unwrap_or_default() {
+            self.arrive(at, datagram);
+        }
+        self.hosts[at].node.hold_losses(false);
+    }
+
+    /// Returns how many messages of a sender to a group a host got, and how many it reported as lost.
+    fn counts(&self, at: usize, from: u32, group: GroupId) -> (usize, usize) {
+        let is_of = |&&(sender, of, _): &&Position| (sender, of) == (NodeId(from), group);
+        let Host { got, lost, .. } = &self.hosts[at];
+        (got.iter().filter(is_of).count(), lost.iter().filter(is_of).count())
+    }
+}
+
+/// Returns group and number of a packet that is sent for the first time.
+fn number_of(datagram: &[u8]) -> Option<(GroupId, u32)> {
+    match ricochet_core::wire::Datagram::read(datagram) {
+        Ok(ricochet_core::wire::Datagram::Data(data)) => Some((data.group, data.seq)),
+        _ => None,
+    }
+}
+
+#[test]
+fn what_idle_groups_have_not_reported_holds_up_no_other_group() {
+    let groups: Vec<GroupId> = (1..=60).map(GroupId).collect();
+    let mut net = Net::new(&[groups.clone(), groups.clone()], |_| FLOW);
+    for &group in &groups {
+        // A burst ends between two reports.
+        net.send(0, group, 3_000);
+        net.run(300_000);
+    }
+    let begin_us = net.now_us;
+    net.send(0, A, 3_000);
+    net.run(300_000);
+    assert!(net.now_us - begin_us < 1_000_000, "{} us", net.now_us - begin_us);
+    let got = groups.iter().map(|&group| net.counts(1, 0, group).0).sum::<usize>();
+    assert_eq!((got, net.hosts[1].lost.len()), (61 * 3_000, 0));
+    assert_eq!(net.hosts[0].news, [], "all readers keep up");
+}
+
+#[test]
+fn a_reader_that_stands_still_stops_its_group_and_no_other() {
+    let mut net = Net::new(&[vec![A, B], vec![A], vec![B]], |_| FLOW);
+    net.send(0, A, 20_000);
+    net.send(0, B, 100);
+    net.run(100_000);
+    net.block(1);
+    while net.offer(0, A, &[7; 100]) {}
+    net.run(200_000);
+    let begin_us = net.now_us;
+    net.send(0, B, 20_000);
+    net.run(100_000);
+    assert!(net.now_us - begin_us < 4_000_000, "{} us", net.now_us - begin_us);
+    assert_eq!(net.counts(2, 0, B), (20_100, 0));
+    assert!(!net.offer(0, A, &[7; 100]), "the reader still stands still");
+    net.unblock(1);
+    net.run(1_000_000);
+    assert!(net.offer(0, A, &[7; 100]));
+    assert_eq!(net.hosts[1].lost.len(), 0);
+    assert_eq!(net.hosts[0].news.iter().filter(|(group, ..)| *group == B).count(), 0);
+}
+
+#[test]
+fn a_dead_reader_of_idle_groups_is_left_behind_while_it_holds_up_others() {
+    let idle: Vec<GroupId> = (10..15).map(GroupId).collect();
+    let mut net = Net::new(&[[&idle[..], &[B]].concat(), idle.clone(), vec![B]], |_| FLOW);
+    idle.iter().for_each(|&group| net.send(0, group, 3_000));
+    net.send(0, B, 3_000);
+    net.run(100_000);
+    net.hosts[1].is_deaf = true;
+    // Each group alone has room for them, and all together have not.
+    idle.iter().for_each(|&group| net.send(0, group, 500));
+    let begin_us = net.now_us;
+    net.send(0, B, 20_000);
+    assert!(net.now_us - begin_us < 2_000_000, "{} us", net.now_us - begin_us);
+    net.run(2_000_000);
+    let silent = net.hosts[0].news.iter().filter(|(_, reader, news)| (reader.0, *news) == (1, ReaderNews::Silent));
+    assert_eq!(silent.map(|&(group, ..)| group).collect::<BTreeSet<_>>().len(), 5);
+    assert_eq!(net.counts(2, 0, B), (23_000, 0));
+}
