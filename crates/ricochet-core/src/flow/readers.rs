@@ -169,6 +169,11 @@ impl Readers {
         if self.limit.is_some() { self.next.0.saturating_sub(self.oldest.0) } else { 0 }
     }
 
+    /// Returns whether a reader that is waited for has not settled the packet `seq`.
+    pub(crate) fn is_awaited(&self, seq: u32) -> bool {
+        self.limit.is_some() && Seq::from_wire(seq, self.next) >= self.oldest
+    }
+
     /// Notes that a packet was sent that takes `count` positions in its stream.
     pub(crate) fn on_sent(&mut self, now_us: u64, count: u32) {
         if now_us.saturating_sub(self.sent_us) >= IDLE_US && self.outstanding() == 0 {

@@ -109,6 +109,11 @@ impl FlowControl {
         }
     }
 
+    /// Returns whether readers have not settled the packet `seq` of this node to a group.
+    pub(super) fn is_awaited(&self, group: GroupId, seq: u32) -> bool {
+        self.groups.get(&group).is_some_and(|readers| readers.is_awaited(seq))
+    }
+
     /// Returns whether two groups that this node sends to are known to have the same readers.
     pub(super) fn have_same_readers(&self, one: GroupId, other: GroupId) -> bool {
         let readers = [one, other].map(|group| self.groups.get(&group));
@@ -212,7 +217,8 @@ impl Node {
         room.min(u32::try_from(left).unwrap_or(u32::MAX))
     }
 
-    /// Returns the number of this node's own packets that are certainly kept: half of all.
+    /// Returns the number of this node's own packets that are certainly kept, as its newest ones or because
+    /// readers wait for them: half of all.
     fn sent_packets_kept(&self) -> u32 {
         u32::try_from(self.config.packets / 2).unwrap_or(u32::MAX)
     }

@@ -293,3 +293,25 @@ fn a_dead_reader_of_idle_groups_is_left_behind_while_it_holds_up_others() {
     assert_eq!(silent.map(|&(group, ..)| group).collect::<BTreeSet<_>>().len(), 5);
     assert_eq!(net.counts(2, 0, B), (23_000, 0));
 }
+
+/// One reader loses a packet and stands still for three seconds, while its sender receives 5,000 packets a
+/// second from elsewhere and sends as many to another group.
+#[test]
+fn packets_that_a_reader_waits_for_outlast_all_other_traffic() {
+    for is_sent in [false, true] {
+        let mut net = Net::new(&[vec![A, B], vec![A], vec![B], vec![B]], |_| FLOW);
+        net.send(0, A, 1_000);
+        net.run(100_000);
+        net.loss = Some((1, 1_005));
+        net.block(1);
+        net.send(0, A, 20);
+        for _ in 0..15_000 {
+            net.send(if is_sent { 0 } else { 2 }, B, 1);
+            net.run(200);
+        }
+        net.unblock(1);
+        net.run(3_000_000);
+        assert_eq!(net.counts(1, 0, A), (1_020, 0), "sent: {is_sent}");
+        assert_eq!(net.hosts[0].news, [], "the reader reported all the time");
+    }
+}
