@@ -35,6 +35,11 @@ const SLOW_US: u64 = 1_000_000;
 /// Silence of a reader, while packets wait and others report, after which the sender runs ahead of it, in
 /// microseconds: five requests for reports.
 const AHEAD_US: u64 = 150_000;
+/// Number of the first positions of a stream: a receiver that hears one of them first requests all earlier
+/// ones too (`lookback` in [`TrackerConfig`](crate::TrackerConfig)).
+const BEGINNING: u64 = 64;
+/// Maximum number of times that a reader is asked where it began.
+const DOUBTS_MAX: u8 = 3;
 /// Maximum number of readers of a group that are followed.
 const READERS_MAX: usize = 4_096;
 
@@ -43,6 +48,11 @@ struct Reader {
     id: NodeId,
     /// Position of the next packet when this node learned of it.
     first: Seq,
+    /// Position from which on it holds what it reports, as far as its reports show that: the first one that it
+    /// heard is no later. `None` if it has reported nothing.
+    began: Option<Seq>,
+    /// Number of times that it was asked where it began.
+    doubts: u8,
     position: Seq,
     window: u32,
     heard_us: u64,
@@ -137,6 +147,8 @@ impl Readers {
         let new = |id| Reader {
             id,
             first: self.next,
+            began: None,
+            doubts: 0,
             position: self.next,
             window: START,
             heard_us: now_us,
@@ -225,6 +237,10 @@ impl Readers {
             (self.next, self.fastest(), self.readers[at].position <= self.settled);
         let reader = &mut self.readers[at];
         (reader.heard_us, reader.is_ahead) = (now_us, false);
+        // Of a stream that it has heard from the start, it has got or given up all that it was sent.
+        let is_whole = newest < Seq::first_seen(0).plus(BEGINNING);
+        let began = if is_whole { reader.first } else { position };
+        reader.began = Some(reader.began.map_or(began, |known| known.min(began)));
         reader.window = room.window.max(1);
         if position > reader.position {
             (reader.position, reader.progress_us) = (position, now_us);
@@ -294,7 +310,9 @@ impl Readers {
                 continue;
             }
             let waited_us = |since_us: u64| now_us.saturating_sub(since_us.max(wait.since_us));
-            reader.is_ahead |= may_run_ahead && waited_us(reader.heard_us) >= AHEAD_US;
+            // One that has never reported may have heard nothing, and then requests nothing.
+            let may_request = reader.began.is_some();
+            reader.is_ahead |= may_run_ahead && may_request && waited_us(reader.heard_us) >= AHEAD_US;
             let is_slow = reader.held_us >= SLOW_US || waited_us(reader.progress_us) >= SLOW_US;
             if is_slow && !std::mem::replace(&mut reader.is_reported, true) {
                 news(reader.id, ReaderNews::Slow);
@@ -343,11 +361,25 @@ impl Readers {
         self.next.minus(1).to_wire()
     }
 
-    /// Returns the number of readers that have reported a position after the packet `seq`, and were readers
-    /// when it was sent.
+    /// Returns the number of readers that have reported a position after the packet `seq`, were readers when
+    /// it was sent, and had begun to hear the stream by then.
     pub(crate) fn holders(&self, seq: u32) -> usize {
         let seq = Seq::from_wire(seq, self.next);
-        self.readers.iter().filter(|reader| reader.first <= seq && reader.position > seq).count()
+        let has_begun = |reader: &Reader| reader.began.is_some_and(|began| began.max(reader.first) <= seq);
+        self.readers.iter().filter(|reader| has_begun(reader) && reader.position > seq).count()
+    }
+
+    /// Returns the packets of which it is not known whether a reader has heard that they exist, if it is to be
+    /// asked: the number of the first, and how many.
+    pub(crate) fn doubt(&mut self, id: NodeId) -> Option<(u32, u16)> {
+        let at = self.readers.binary_search_by_key(&id, |reader| reader.id).ok()?;
+        let Reader { first, began, doubts, .. } = &mut self.readers[at];
+        let count = began.map_or(0, |began| began.0.saturating_sub(first.0));
+        if count == 0 || *doubts == DOUBTS_MAX {
+            return None;
+        }
+        *doubts += 1;
+        Some((first.to_wire(), u16::try_from(count).unwrap_or(u16::MAX)))
     }
 
     pub(crate) fn status(&self) -> impl Iterator<Item = ReaderStatus> + '_ {
@@ -562,6 +594,7 @@ mod tests {
     #[test]
     fn a_sender_runs_ahead_of_a_silent_reader_as_far_as_packets_are_kept_for_it() {
         let mut readers = readers(Follow::All, 2);
+        readers.on_report(0, NodeId(2), &room(0));
         assert_eq!(send(&mut readers, 0), START);
         let sent = answer_until(&mut readers, 900_000, &[NodeId(1)]);
         assert_eq!(sent, [160_000; (AHEAD - START) as usize], "at once, and no further");
@@ -571,6 +604,35 @@ mod tests {
         assert!((1..=AHEAD).contains(&readers.room()), "{}", readers.room());
         send(&mut readers, 900_000);
         assert_eq!(answer_until(&mut readers, 1_000_000, &[NodeId(1)]), []);
+    }
+
+    #[test]
+    fn a_sender_runs_ahead_of_no_reader_that_has_never_reported() {
+        let mut readers = readers(Follow::All, 2);
+        assert_eq!(send(&mut readers, 0), START);
+        assert_eq!(answer_until(&mut readers, 900_000, &[NodeId(1)]), [], "it may have heard nothing");
+    }
+
+    #[test]
+    fn a_reader_holds_nothing_from_before_the_first_position_that_it_can_have_begun_at() {
+        let mut readers = readers(Follow::Max, 2);
+        (0..1_000).for_each(|_| readers.on_sent(0, 1));
+        let report = |position, newest| Room { newest, ..room(position) };
+        // This one was heard from the start.
+        readers.on_report(1, NodeId(1), &report(20, 40));
+        readers.on_report(2, NodeId(1), &report(1_000, 999));
+        readers.on_report(3, NodeId(2), &report(900, 950));
+        assert_eq!([0, 899, 900].map(|seq| readers.holders(seq)), [1, 1, 1]);
+        assert_eq!((readers.doubt(NodeId(1)), readers.doubt(NodeId(2))), (None, Some((0, 900))));
+        readers.on_report(4, NodeId(2), &report(800, 950));
+        assert_eq!([0, 799, 800, 899, 900].map(|seq| readers.holders(seq)), [1, 1, 2, 2, 1]);
+        assert_eq!([2, 2, 2].map(|id| readers.doubt(NodeId(id))), [Some((0, 800)), Some((0, 800)), None]);
+        // A reader that joins later is asked only about what it was sent.
+        readers.set_members(5, [1, 2, 3].into_iter().map(NodeId));
+        readers.on_sent(5, 1);
+        readers.on_report(6, NodeId(3), &report(990, 1_000));
+        readers.on_report(7, NodeId(3), &report(1_001, 1_000));
+        assert_eq!((readers.doubt(NodeId(3)), readers.holders(995), readers.holders(1_000)), (None, 1, 1));
     }
 
     #[test]

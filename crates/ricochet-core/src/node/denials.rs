@@ -160,7 +160,13 @@ impl Node {
     }
 
     /// Handles the news that a member does not hold packets that it was asked for.
-    pub(super) fn handle_denial(&mut self, now_us: u64, origin: Origin, denial: &NakView<'_>) {
+    pub(super) fn handle_denial(
+        &mut self,
+        now_us: u64,
+        origin: Origin,
+        denial: &NakView<'_>,
+        out: &mut impl Output,
+    ) {
         if denial.from == self.config.id {
             return self.counts.own += 1;
         }
@@ -173,6 +179,9 @@ impl Node {
             let first = Seq::from_wire(range.first, highest);
             let end = first.plus(u64::from(range.count).min(RANGE_MAX));
             self.ask_others(now_us, range.key, denial.from, first, end);
+            if denial.from == range.key.sender {
+                self.tell_beginning(now_us, range, out);
+            }
         }
         self.requester.look_again(now_us);
     }

@@ -1,5 +1,6 @@
 //! Flow control: reports to the senders of streams, and the room that this node's own packets have.
 
+use foundation::Seq;
 use hashbrown::{HashMap, HashSet};
 
 use super::{Node, Outbound};
@@ -11,7 +12,7 @@ use crate::message::{Origin, Output, SendOptions, To};
 use crate::outgoing::{Form, Outgoing, OutgoingConfig, Packet};
 use crate::tracker::Front;
 use crate::view::{Member, View};
-use crate::wire::{FRAGMENT_HEAD, Kind, Probe, Rooms, RoomsView};
+use crate::wire::{FRAGMENT_HEAD, Kind, Nak, Probe, Range, Room, Rooms, RoomsView};
 
 /// Number of packets that a group may have on their way before they count against all that are kept.
 const BUSY: u64 = 64;
@@ -297,6 +298,10 @@ impl Node {
     fn send_room(&mut self, now_us: u64, key: StreamKey, front: Front, out: &mut impl Output) {
         let Some(newest) = self.tracker.received(key) else { return };
         let room = self.flow.reports.report(now_us, key, front, newest);
+        self.write_room(key, room, out);
+    }
+
+    fn write_room(&mut self, key: StreamKey, room: Room, out: &mut impl Output) {
         let length = Rooms { from: self.config.id, rooms: &[room] }.write(&mut self.scratch);
         out.send(To::Node(key.sender), &self.scratch[..length]);
         self.counts.rooms_sent += 1;
@@ -324,9 +329,46 @@ impl Node {
             if let Some(news) = readers.on_report(now_us, report.from, &room) {
                 out.on_reader(room.group, report.from, news);
             }
+            if let Some((first, count)) = readers.doubt(report.from) {
+                self.ask_for_beginning(report.from, room.group, (first, count), out);
+            }
             self.on_progress(room.group, out);
         }
         self.flow.end_crowded(self.sent_packets_kept().into());
+    }
+
+    /// Tells a reader of which packets of this node it is not known whether it has heard of them, with a
+    /// denial that it did not ask for.
+    fn ask_for_beginning(
+        &mut self,
+        reader: NodeId,
+        group: GroupId,
+        (first, count): (u32, u16),
+        out: &mut impl Output,
+    ) {
+        let key = StreamKey { sender: self.config.id, group };
+        let denial = Nak { from: self.config.id, ranges: &[Range { key, first, count }] };
+        let length = denial.write_denial(&mut self.scratch);
+        out.send(To::Node(reader), &self.scratch[..length]);
+        self.counts.denials_sent += 1;
+        self.tally.sent.add(Kind::Denial, length);
+    }
+
+    /// Handles a sender's news that this node was its reader when it sent the packets of a range. Those before
+    /// the first one that this node heard of are lost. A report tells where that was.
+    ///
+    /// Others deny packets that this node has requested and awaits. The range of such a denial does not lie
+    /// before the first awaited packet.
+    pub(super) fn tell_beginning(&mut self, now_us: u64, range: Range, out: &mut impl Output) {
+        let front = self.tracker.front(range.key);
+        let end = Seq::from_wire(range.first, front.awaited).plus(u64::from(range.count));
+        if front == Front::END || end > front.awaited || !self.flow.reports.are_sent() {
+            return;
+        }
+        let Some(begin) = self.tracker.give_up_before_start(range.key, range.first) else { return };
+        let Some(newest) = self.tracker.received(range.key) else { return };
+        let room = self.flow.reports.report(now_us, range.key, front, newest);
+        self.write_room(range.key, Room { position: begin.to_wire(), ..room }, out);
     }
 
     /// Handles a sender's request for a report.

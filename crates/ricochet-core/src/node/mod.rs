@@ -301,7 +301,7 @@ impl Node {
             Datagram::Heartbeat(heartbeat) => self.handle_heartbeat(now_us, &heartbeat),
             Datagram::Question(question) => self.handle_question(&question, out),
             Datagram::Answer(answer) => self.handle_answer(now_us, &answer, out),
-            Datagram::Denial(denial) => self.handle_denial(now_us, origin, &denial),
+            Datagram::Denial(denial) => self.handle_denial(now_us, origin, &denial, out),
             Datagram::Rooms(report) => self.handle_rooms(now_us, origin, &report, out),
             Datagram::Probe(probe) => self.handle_probe(now_us, origin, &probe, out),
             Datagram::HistoryRequest(request) => self.handle_history_request(now_us, origin, &request, out),

@@ -315,3 +315,55 @@ fn packets_that_a_reader_waits_for_outlast_all_other_traffic() {
         assert_eq!(net.hosts[0].news, [], "the reader reported all the time");
     }
 }
+
+/// Returns how many members hold a message of the first host, once as many do or a second has passed.
+fn holders(net: &mut Net, seq: u32, members: usize) -> usize {
+    let wait = net.hosts[0].node.wait_for_holders(net.now_us, A, seq, members).unwrap();
+    let end_us = net.now_us + 1_000_000;
+    while net.hosts[0].node.holders_of(A, seq) < members && net.now_us < end_us {
+        net.step();
+    }
+    net.hosts[0].node.end_wait(wait);
+    net.hosts[0].node.holders_of(A, seq)
+}
+
+#[test]
+fn a_member_that_heard_nothing_of_the_first_messages_reports_them_as_lost_and_does_not_hold_them() {
+    for follow in [Follow::All, Follow::Quorum(1), Follow::Max] {
+        let mut net = Net::new(&[vec![A], vec![A], vec![A]], |_| FlowConfig { follow, ..FLOW });
+        net.hosts[1].is_deaf = true;
+        let begin_us = net.now_us;
+        net.send(0, A, 3_000);
+        let waited_us = net.now_us - begin_us;
+        assert_eq!(waited_us > 1_000_000, follow == Follow::All, "{follow:?}: {waited_us} us");
+        net.run(100_000);
+        net.hosts[1].is_deaf = false;
+        net.send(0, A, 1);
+        assert_eq!(holders(&mut net, 3_000, 2), 2, "{follow:?}");
+        let (got, lost) = net.counts(1, 0, A);
+        assert!(got < 100 && got + lost == 3_001, "{follow:?}: {got} came, {lost} were lost");
+        assert_eq!(holders(&mut net, 5, 2), 1, "{follow:?}: one never got it");
+        // The news comes once.
+        net.send(0, A, 3_000);
+        net.run(100_000);
+        assert_eq!(net.counts(1, 0, A), (got + 3_000, lost), "{follow:?}");
+    }
+}
+
+#[test]
+fn a_member_that_heard_a_stream_before_its_sender_knew_of_it_holds_all_from_then_on() {
+    let mut net = Net::new(&[vec![A], vec![A], vec![A]], |_| FLOW);
+    let [before, after] = [vec![], vec![A]].map(|of_late| crate::common::view(&[vec![A], of_late, vec![A]]));
+    net.hosts[0].node.change_view(&before, &mut Out::default());
+    net.hosts[1].is_deaf = true;
+    net.send(0, A, 200);
+    net.run(100_000);
+    net.hosts[1].is_deaf = false;
+    net.send(0, A, 1);
+    net.run(1_000);
+    net.hosts[0].node.change_view(&after, &mut Out::default());
+    net.send(0, A, 1);
+    assert_eq!(holders(&mut net, 201, 2), 2);
+    assert_eq!(holders(&mut net, 200, 2), 1, "its sender did not know of it");
+    assert_eq!(net.counts(1, 0, A), (2, 0));
+}
