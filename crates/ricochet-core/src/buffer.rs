@@ -87,8 +87,8 @@ impl Buffer {
         self.sent.put(key, count, symbol, is_awaited);
     }
 
-    /// Keeps the symbol of another node's packet, given as consecutive pieces. `None` if it is longer than the
-    /// whole buffer.
+    /// Keeps the symbol of another node's packet, given as consecutive pieces. `None` if it is longer than
+    /// the whole buffer.
     pub(crate) fn put(&mut self, key: PacketKey, symbol: &[&[u8]]) -> Option<Put> {
         debug_assert!(key.stream.sender != self.me, "an own packet is put elsewhere");
         let handle = self.ring.push(symbol)?;

@@ -5,6 +5,9 @@
 //! missing packets is over. A node that was cut off for longer than the others keep packets thus gets what is
 //! left, without asking in vain.
 //!
+//! A sender also denies packets that a reader was sent, may have heard nothing of, and has not requested
+//! (`flow.rs`).
+//!
 //! A sender that does not answer may hold the packet. It may be cut off, even if the membership has declared
 //! it dead. Therefore its packets are awaited for the whole time, and requested of it after longer and longer
 //! pauses. A sender that has left for good does not count.

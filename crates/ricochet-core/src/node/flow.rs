@@ -95,19 +95,23 @@ impl FlowControl {
         self.reports.forget(gone);
     }
 
-    /// Notes that this node sends a packet of `messages` messages to a group.
-    pub(super) fn on_sent(&mut self, now_us: u64, me: NodeId, group: GroupId, messages: u32) {
+    /// Notes that this node sends a packet of `messages` messages to a group. Returns the readers if this
+    /// node must ask them for reports.
+    fn on_sent(&mut self, now_us: u64, me: NodeId, group: GroupId, messages: u32) -> Option<&Readers> {
         if self.config.follow == Follow::Off {
-            return;
+            return None;
         }
         self.now_us = now_us;
-        let Self { config, ahead, view, groups, busy, .. } = self;
+        let Self { config, ahead, view, groups, busy, is_crowded, .. } = self;
         let new = || Readers::new(config.follow, *ahead, now_us, members(view, me, group));
         let readers = groups.entry(group).or_insert_with(new);
         readers.on_sent(now_us, messages);
         if readers.outstanding() >= BUSY && !busy.contains(&group) {
             busy.push(group);
         }
+        // What does not count against the packets of all groups is little.
+        let part = is_crowded.then_some(BUSY / 2);
+        readers.asks_early(part).then_some(&*readers)
     }
 
     /// Returns whether readers have not settled the packet `seq` of this node to a group.
@@ -169,6 +173,11 @@ impl FlowControl {
             }
         }
     }
+}
+
+/// Writes a request for reports; returns its length.
+fn write_probe(me: NodeId, group: GroupId, readers: &Readers, scratch: &mut [u8]) -> usize {
+    Probe { sender: me, group, newest: readers.newest() }.write(scratch)
 }
 
 fn members(view: &View, me: NodeId, group: GroupId) -> impl Iterator<Item = NodeId> + '_ {
@@ -242,8 +251,8 @@ impl Node {
         }
     }
 
-    /// Returns the room of a group. If there is none, asks its readers for reports from time to time, or those
-    /// of all busy groups if these leave no room.
+    /// Returns the room of a group. If there is none, asks its readers for reports from time to time, or
+    /// those of all busy groups if these leave no room.
     pub fn room_or_wait(&mut self, now_us: u64, group: GroupId) -> u32 {
         let room = self.room(group);
         let flow = &mut self.flow;
@@ -337,8 +346,8 @@ impl Node {
         self.flow.end_crowded(self.sent_packets_kept().into());
     }
 
-    /// Tells a reader of which packets of this node it is not known whether it has heard of them, with a
-    /// denial that it did not ask for.
+    /// Tells a reader which packets it was sent and may have heard nothing of, with a denial that it did not
+    /// ask for.
     fn ask_for_beginning(
         &mut self,
         reader: NodeId,
@@ -354,8 +363,8 @@ impl Node {
         self.tally.sent.add(Kind::Denial, length);
     }
 
-    /// Handles a sender's news that this node was its reader when it sent the packets of a range. Those before
-    /// the first one that this node heard of are lost. A report tells where that was.
+    /// Handles a sender's news that this node was its reader when it sent the packets of a range. Those
+    /// before the first one that this node heard of are lost. A report tells where that was.
     ///
     /// Others deny packets that this node has requested and awaits. The range of such a denial does not lie
     /// before the first awaited packet.
@@ -387,6 +396,16 @@ impl Node {
         }
     }
 
+    /// Notes that this node sends a packet. Asks its readers for reports if their own would come too late.
+    pub(super) fn on_sent(&mut self, now_us: u64, group: GroupId, messages: u32, out: &mut impl Output) {
+        let Self { flow, config, scratch, counts, tally, .. } = self;
+        let Some(readers) = flow.on_sent(now_us, config.id, group, messages) else { return };
+        let length = write_probe(config.id, group, readers, scratch);
+        out.send(To::Group(group), &scratch[..length]);
+        counts.probes_sent += 1;
+        tally.sent.add(Kind::Probe, length);
+    }
+
     /// Asks readers for reports, and leaves those behind that hold up the sender for too long.
     pub(super) fn handle_flow_timeout(&mut self, now_us: u64, out: &mut impl Output) {
         self.flow.now_us = now_us;
@@ -399,8 +418,7 @@ impl Node {
             if !readers.handle_timeout(now_us, &flow.config, &mut notify) {
                 continue;
             }
-            let probe = Probe { sender: config.id, group, newest: readers.newest() };
-            let length = probe.write(scratch);
+            let length = write_probe(config.id, group, readers, scratch);
             out.send(To::Group(group), &scratch[..length]);
             counts.probes_sent += 1;
             tally.sent.add(Kind::Probe, length);

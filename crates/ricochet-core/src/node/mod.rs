@@ -249,7 +249,7 @@ impl Node {
         self.counts.sent += 1;
         self.tally.on_time(now_us);
         self.tally.on_sent(self.groups.index(group), count, length);
-        self.flow.on_sent(now_us, self.config.id, group, count);
+        self.on_sent(now_us, group, count, out);
         self.loop_back(now_us, &data, out);
         Ok(seq)
     }

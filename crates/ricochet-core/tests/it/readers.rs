@@ -8,7 +8,7 @@ use ricochet_core::flow::ReaderNews;
 use ricochet_core::message::{Message, Origin, Output, SendOptions, To};
 use ricochet_core::outgoing::{NotTaken, OutgoingMessage};
 use ricochet_core::tracker::Lost;
-use ricochet_core::wire::{Envelope, Kind};
+use ricochet_core::wire::{Datagram, Envelope, Kind};
 use ricochet_core::{FlowConfig, Follow, GroupId, Node, NodeConfig, NodeId, Outgoing};
 
 const A: GroupId = GroupId(1);
@@ -56,7 +56,7 @@ struct Host {
     groups: Vec<GroupId>,
     /// Whether nothing arrives.
     is_deaf: bool,
-    /// Packets that it does not process while its application reads nothing.
+    /// Datagrams that it does not process while its application reads nothing: all but requests and reports.
     blocked: Option<VecDeque<Vec<u8>>>,
     got: BTreeSet<Position>,
     lost: BTreeSet<Position>,
@@ -114,11 +114,15 @@ impl Net {
         taken.is_ok()
     }
 
-    /// Sends messages as fast as they are taken.
+    /// Sends short messages as fast as they are taken.
     fn send(&mut self, from: usize, group: GroupId, count: u32) {
+        self.send_each(from, group, count, &[7; 100]);
+    }
+
+    fn send_each(&mut self, from: usize, group: GroupId, count: u32, payload: &[u8]) {
         let end_us = self.now_us + 20_000_000;
         for _ in 0..count {
-            while !self.offer(from, group, &[7; 100]) {
+            while !self.offer(from, group, payload) {
                 assert!(self.now_us < end_us, "the sender is stuck");
                 self.step();
             }
@@ -142,9 +146,9 @@ impl Net {
                 }
             };
             for receiver in receivers {
-                let is_lost = self.loss.is_some_and(|(deaf, number)| {
-                    deaf == receiver && number_of(&datagram) == Some((A, number))
-                });
+                let is_lost = self
+                    .loss
+                    .is_some_and(|(deaf, number)| deaf == receiver && is_first_copy(&datagram, number));
                 if !is_lost {
                     self.launched += 1;
                     let flight = (self.now_us + DELAY_US, self.launched, receiver, datagram.clone());
@@ -189,8 +193,8 @@ impl Net {
         if host.is_deaf {
             return;
         }
-        let is_packet = matches!(Kind::read(&datagram), Ok(Kind::Data | Kind::Retransmission | Kind::Repair));
-        if let Some(held) = host.blocked.as_mut().filter(|_| is_packet) {
+        let is_request = matches!(Kind::read(&datagram), Ok(Kind::Nak | Kind::Probe | Kind::Room));
+        if let Some(held) = host.blocked.as_mut().filter(|_| !is_request) {
             return held.push_back(datagram);
         }
         let mut out = Out::default();
@@ -227,12 +231,10 @@ impl Net {
     }
 }
 
-/// Returns group and number of a packet that is sent for the first time.
-fn number_of(datagram: &[u8]) -> Option<(GroupId, u32)> {
-    match ricochet_core::wire::Datagram::read(datagram) {
-        Ok(ricochet_core::wire::Datagram::Data(data)) => Some((data.group, data.seq)),
-        _ => None,
-    }
+/// Returns whether a message of group A is sent for the first time with this packet.
+fn is_first_copy(datagram: &[u8], number: u32) -> bool {
+    let Ok(Datagram::Data(data)) = Datagram::read(datagram) else { return false };
+    data.group == A && (data.seq..data.seq + data.count()).contains(&number)
 }
 
 #[test]
@@ -289,7 +291,8 @@ fn a_dead_reader_of_idle_groups_is_left_behind_while_it_holds_up_others() {
     net.send(0, B, 20_000);
     assert!(net.now_us - begin_us < 2_000_000, "{} us", net.now_us - begin_us);
     net.run(2_000_000);
-    let silent = net.hosts[0].news.iter().filter(|(_, reader, news)| (reader.0, *news) == (1, ReaderNews::Silent));
+    let silent =
+        net.hosts[0].news.iter().filter(|(_, reader, news)| (reader.0, *news) == (1, ReaderNews::Silent));
     assert_eq!(silent.map(|&(group, ..)| group).collect::<BTreeSet<_>>().len(), 5);
     assert_eq!(net.counts(2, 0, B), (23_000, 0));
 }
@@ -366,4 +369,19 @@ fn a_member_that_heard_a_stream_before_its_sender_knew_of_it_holds_all_from_then
     assert_eq!(holders(&mut net, 201, 2), 2);
     assert_eq!(holders(&mut net, 200, 2), 1, "its sender did not know of it");
     assert_eq!(net.counts(1, 0, A), (2, 0));
+}
+
+#[test]
+fn a_reader_with_a_small_window_does_not_make_the_reports_of_others_too_rare() {
+    let window = |at| if at == 2 { 184 } else { 2_048 };
+    let mut net = Net::new(&[vec![A], vec![A], vec![A]], |at| FlowConfig { window: window(at), ..FLOW });
+    // Each message fills a packet.
+    net.send_each(0, A, 1_000, &[7; 1_200]);
+    let begin_us = net.now_us;
+    net.send_each(0, A, 20_000, &[7; 1_200]);
+    assert!(net.now_us - begin_us < 200_000, "{} us", net.now_us - begin_us);
+    net.run(100_000);
+    assert_eq!([net.counts(1, 0, A), net.counts(2, 0, A)], [(21_000, 0); 2]);
+    let reports: u64 = net.hosts[1..].iter().map(|host| host.node.counts().rooms_sent).sum();
+    assert!(reports < 2_000, "{reports}");
 }

@@ -135,11 +135,11 @@ impl Fifo {
         let front = Front { settled: lost.first, awaited: lost.first };
         let stream = self.stream_or_insert(now_us, lost.key, lost.first, front, out);
         let Stream { begun, next, .. } = self.streams[stream];
-        // The application already knows of skipped packets.
         if begun.is_some_and(|begin| lost.last < begin) {
-            // The node has learned later that it was to get them.
+            // The node has learned late that it was to get them.
             return out(Released::Lost(*lost));
         }
+        // The application already knows of skipped packets.
         let first = if begun.is_some() { lost.first.max(next) } else { lost.first };
         if first <= lost.last {
             let what = What::Lost { last: lost.last, reason: lost.reason };
