@@ -22,6 +22,7 @@ mod order;
 mod own;
 mod partners;
 mod quiet;
+mod readers;
 mod recovery;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
