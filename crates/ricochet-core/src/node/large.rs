@@ -85,9 +85,9 @@ impl Node {
     pub(super) fn reassemble(&mut self, now_us: u64, packet: &Message<'_>, out: &mut impl Output) {
         match self.fragments.take(now_us, packet, &mut |lost| out.on_lost(lost)) {
             Progress::Whole(slot) => {
-                let Self { fragments, keyed, .. } = self;
+                let Self { fragments, keyed, counts, .. } = self;
                 let whole = Message { past_us: packet.past_us, ..fragments.message(slot, packet.front) };
-                keyed.pass(now_us, &whole, out);
+                counts.outdated += keyed.pass(now_us, &whole, out);
                 fragments.on_delivered(slot);
             }
             Progress::Nothing => {

@@ -222,7 +222,7 @@ impl Node {
         if fragment {
             self.reassemble(now_us, &packet, out);
         } else {
-            self.keyed.pass(now_us, &packet, out);
+            self.counts.outdated += self.keyed.pass(now_us, &packet, out);
         }
         self.report_room(now_us, data.key(), front, out);
     }
