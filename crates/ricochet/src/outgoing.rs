@@ -180,6 +180,10 @@ impl Shared {
         let is_due = inner.is_due(&sent);
         drop(inner);
         self.pass_on_if_due(is_due);
+        if sent == Err(SendError::WouldBlock) {
+            // A node that has ended since wakes the tasks that it finds, and perhaps not this one.
+            self.check_open()?;
+        }
         sent
     }
 

@@ -380,6 +380,8 @@ pub(crate) struct Batch {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Wake, Waker as TaskWaker};
+
     use super::*;
     use crate::error::{JoinError, SendError};
     use crate::joining::JoinOptions;
@@ -405,5 +407,41 @@ mod tests {
             assert_eq!(sent, Err(SendError::Closed));
         });
         assert_eq!(shared.ip_groups.lock().unwrap().len(), 0);
+    }
+
+    /// A task during whose wake-up the node ends.
+    struct Ends(Arc<Shared>);
+
+    impl Wake for Ends {
+        fn wake(self: Arc<Self>) {
+            self.0.closing.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// A task that does nothing.
+    struct Idle;
+
+    impl Wake for Idle {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_task_that_begins_to_wait_while_the_node_ends_gets_an_error() {
+        let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+        let (driver, _) = builder.prepare().unwrap();
+        let shared = &driver.shared;
+        // Another thread has the core, so that the packets stay.
+        let core = shared.core_for_node();
+        let message = Outbound::plain(GroupId(1), &[7; 1_000]);
+        while shared.try_send(&message).is_ok() {}
+        // The longest wait of a full list ends while the last task begins to wait.
+        let ends = TaskWaker::from(Arc::new(Ends(Arc::clone(shared))));
+        let mut sent = shared.poll_send(&message, &ends);
+        while shared.ended().is_none() {
+            assert_eq!(sent, Err(SendError::WouldBlock));
+            sent = shared.poll_send(&message, &TaskWaker::from(Arc::new(Idle)));
+        }
+        assert_eq!(sent, Err(SendError::Closed));
+        drop(core);
     }
 }

@@ -316,7 +316,7 @@ impl Node {
             self.bins.next_deadline_us(),
             self.announcer.next_due_us(),
             self.requester.next_due_us(),
-            self.fragments.next_due_us(),
+            self.fragments_due_us(),
             self.flow.next_due_us(),
             self.history_due_us(),
             self.waits.next_due_us(),
@@ -336,7 +336,7 @@ impl Node {
         self.handle_history_timeout(now_us, out);
         self.handle_waits(now_us, out);
         self.report_lost(now_us, None, out);
-        self.fragments.expire(now_us, &mut |lost| out.on_lost(lost));
+        self.expire_fragments(now_us, out);
         self.send_questions(now_us, out);
     }
 

@@ -17,6 +17,7 @@ mod keyed;
 mod liar;
 mod liars;
 mod lies;
+mod long_messages;
 mod node;
 mod order;
 mod own;
