@@ -6,7 +6,7 @@ use foundation::reasons;
 reasons! {
     /// Reason why a missing packet was given up. Counted in packets.
     GivenUp, GivenUpCounts {
-        /// Its stream has moved on by the tracker's `lag_max`.
+        /// Its stream has moved on by the tracker's `lag_max`, or before this node heard of it.
         Behind = "behind the window",
         /// Its stream reached the maximum number of gaps for one stream.
         StreamFull = "too many gaps in its stream",

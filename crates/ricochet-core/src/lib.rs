@@ -40,6 +40,7 @@ pub mod outgoing;
 mod partners;
 pub mod regions;
 mod rows;
+mod sent_packets;
 mod sets;
 pub mod targets;
 pub mod tracker;

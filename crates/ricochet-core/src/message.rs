@@ -139,7 +139,8 @@ pub trait Output {
     /// Hands a message to the application.
     fn deliver(&mut self, message: &Message<'_>);
     /// Reports packets that will not come. The report precedes every message of the stream whose
-    /// [front](Message::front) lies behind these packets.
+    /// [front](Message::front) lies behind these packets, unless this node has learned only later that it was
+    /// to get packets before the first one of the stream.
     fn on_lost(&mut self, lost: &Lost);
     /// Reports how far a stream is settled when no message carries that news. An ordered subscription
     /// ([`Fifo`](crate::delivery::Fifo)) needs it.

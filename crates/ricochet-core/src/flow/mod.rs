@@ -4,6 +4,7 @@
 //! ([`rooms`]). The sender's limit follows the slowest reader, a quorum of them, or the fastest
 //! ([`readers`]). Messages that have to wait share packets ([`outgoing`](crate::outgoing)).
 
+mod reader;
 pub(crate) mod readers;
 pub(crate) mod rooms;
 

@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 
 use foundation::Seq;
 
+use super::reader::{Reader, START};
+use super::rooms::REPORTS_PER_WINDOW;
 use super::{FlowConfig, Follow, ReaderNews, ReaderStatus};
 use crate::ids::NodeId;
 use crate::partners::mixed;
 use crate::wire::Room;
 
-/// Window of a reader that has not reported yet, and the smallest budget.
-const START: u32 = 64;
 /// Part of the window that the budget always reaches: twice the packets between two reports.
 const BUDGET_PART: u32 = 4;
 /// Time that packets may take to arrive before the budget shrinks, in microseconds.
@@ -39,24 +39,6 @@ const AHEAD_US: u64 = 150_000;
 const READERS_MAX: usize = 4_096;
 
 #[derive(Clone, Copy, Debug)]
-struct Reader {
-    id: NodeId,
-    /// Position of the next packet when this node learned of it.
-    first: Seq,
-    position: Seq,
-    window: u32,
-    heard_us: u64,
-    progress_us: u64,
-    /// Time for which it has held up the sender while it lagged behind others.
-    held_us: u64,
-    is_reported: bool,
-    /// Whether the sender runs ahead of it, because it reports nothing.
-    is_ahead: bool,
-    /// Position at which it was left behind.
-    left_at: Option<Seq>,
-}
-
-#[derive(Clone, Copy, Debug)]
 struct Wait {
     since_us: u64,
     /// Time up to which readers have been blamed for it.
@@ -78,6 +60,12 @@ pub(crate) struct Readers {
     /// Hash of their ids; `None` if there are none, or more than are followed.
     audience: Option<u64>,
     budget: u32,
+    /// The smallest window of the readers that set the pace, which bounds the budget.
+    window: u32,
+    /// Whether a reader that is waited for reports so rarely that the budget may be used up before.
+    is_rare: bool,
+    /// Position of the next packet when reports were last asked for because they are too rare.
+    asked: Seq,
     /// Budget from which it grows slowly.
     threshold: u32,
     cut_us: u64,
@@ -91,7 +79,11 @@ pub(crate) struct Readers {
     /// Position at which the sender has to wait; `None` if nothing limits it.
     limit: Option<Seq>,
     wait: Option<Wait>,
+    /// Whether the packets that all groups together have on their way leave no room for more, so that
+    /// whatever these readers have not settled holds up the sender.
+    is_crowded: bool,
     scratch: Vec<(Seq, Seq)>,
+    windows: Vec<u32>,
 }
 
 impl Readers {
@@ -111,6 +103,9 @@ impl Readers {
             readers: Vec::new(),
             audience: None,
             budget: START,
+            window: START,
+            is_rare: false,
+            asked: next,
             threshold: u32::MAX,
             cut_us: 0,
             sent_us: now_us,
@@ -120,7 +115,9 @@ impl Readers {
             oldest: next,
             limit: None,
             wait: None,
+            is_crowded: false,
             scratch: Vec::new(),
+            windows: Vec::new(),
         };
         readers.set_members(now_us, members);
         readers
@@ -130,18 +127,7 @@ impl Readers {
     pub(crate) fn set_members(&mut self, now_us: u64, members: impl Iterator<Item = NodeId>) {
         let before = std::mem::take(&mut self.readers);
         let known = |id| before.binary_search_by_key(&id, |reader| reader.id).ok().map(|at| before[at]);
-        let new = |id| Reader {
-            id,
-            first: self.next,
-            position: self.next,
-            window: START,
-            heard_us: now_us,
-            progress_us: now_us,
-            held_us: 0,
-            is_reported: false,
-            is_ahead: false,
-            left_at: None,
-        };
+        let new = |id| Reader::new(id, self.next, now_us);
         self.readers = members.take(READERS_MAX).map(|id| known(id).unwrap_or_else(|| new(id))).collect();
         self.readers.sort_unstable_by_key(|reader| reader.id);
         let hash = self.readers.iter().fold(0, |hash, reader| mixed(hash ^ u64::from(reader.id.0) << 1 ^ 1));
@@ -165,6 +151,11 @@ impl Readers {
         if self.limit.is_some() { self.next.0.saturating_sub(self.oldest.0) } else { 0 }
     }
 
+    /// Returns whether a reader that is waited for has not settled the packet `seq`.
+    pub(crate) fn is_awaited(&self, seq: u32) -> bool {
+        self.limit.is_some() && Seq::from_wire(seq, self.next) >= self.oldest
+    }
+
     /// Notes that a packet was sent that takes `count` positions in its stream.
     pub(crate) fn on_sent(&mut self, now_us: u64, count: u32) {
         if now_us.saturating_sub(self.sent_us) >= IDLE_US && self.outstanding() == 0 {
@@ -179,6 +170,21 @@ impl Readers {
         self.next = self.next.plus(u64::from(count));
     }
 
+    /// Returns whether to ask for reports although there is room, because the readers' own reports would come
+    /// too late: half of what may be on its way was sent since the last ones. `part` replaces that half if it
+    /// is given.
+    pub(crate) fn asks_early(&mut self, part: Option<u64>) -> bool {
+        if self.limit.is_none() || (part.is_none() && !self.is_rare) {
+            return false;
+        }
+        let since = self.next.0.saturating_sub(self.settled.max(self.asked).0);
+        let asks = since >= part.unwrap_or(u64::from(self.budget / 2));
+        if asks {
+            self.asked = self.next;
+        }
+        asks
+    }
+
     /// Notes that packets wait for room.
     pub(crate) fn on_waiting(&mut self, now_us: u64) {
         self.wait.get_or_insert(Wait {
@@ -187,6 +193,19 @@ impl Readers {
             probe_us: now_us + PROBE_US,
             pause_us: PROBE_US,
         });
+    }
+
+    /// Notes that the packets on their way to all groups leave no room: these readers are asked for reports,
+    /// and are left behind as if packets to them waited.
+    pub(crate) fn on_crowded(&mut self, now_us: u64) {
+        self.is_crowded = true;
+        self.on_waiting(now_us);
+    }
+
+    /// Notes that the packets on their way to all groups leave room again.
+    pub(crate) fn end_crowded(&mut self) {
+        self.is_crowded = false;
+        self.end_wait();
     }
 
     /// Handles the report of a reader; returns news about it. A report that contradicts what was sent is
@@ -203,6 +222,7 @@ impl Readers {
             (self.next, self.fastest(), self.readers[at].position <= self.settled);
         let reader = &mut self.readers[at];
         (reader.heard_us, reader.is_ahead) = (now_us, false);
+        reader.note_beginning(position, newest);
         reader.window = room.window.max(1);
         if position > reader.position {
             (reader.position, reader.progress_us) = (position, now_us);
@@ -240,17 +260,12 @@ impl Readers {
             self.budget = self.budget.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
         }
         let least = self.least();
-        self.budget = self.budget.clamp(least, least.max(self.window()));
+        self.budget = self.budget.clamp(least, least.max(self.window));
         self.update();
     }
 
-    /// Returns the smallest window that a reader has.
-    fn window(&self) -> u32 {
-        self.readers.iter().map(|reader| reader.window).min().unwrap_or(START)
-    }
-
     fn least(&self) -> u32 {
-        START.max(self.window() / BUDGET_PART)
+        START.max(self.window / BUDGET_PART)
     }
 
     /// Asks for reports and leaves readers behind, while packets wait. Returns whether to ask now.
@@ -265,14 +280,16 @@ impl Readers {
             return false;
         }
         self.blame(now_us);
-        let (next, budget, ahead) = (self.next, self.budget, self.ahead);
+        let holds_up = self.holds_up();
         let may_run_ahead = self.follow == Follow::All && self.hears_readers(wait.since_us);
         for reader in self.readers.iter_mut().filter(|reader| reader.left_at.is_none()) {
-            if reader.limit(budget, ahead) > next && !reader.is_ahead {
+            if !holds_up(reader) && !reader.is_ahead {
                 continue;
             }
             let waited_us = |since_us: u64| now_us.saturating_sub(since_us.max(wait.since_us));
-            reader.is_ahead |= may_run_ahead && waited_us(reader.heard_us) >= AHEAD_US;
+            // One that has never reported may have heard nothing, and then requests nothing.
+            let may_request = reader.began.is_some();
+            reader.is_ahead |= may_run_ahead && may_request && waited_us(reader.heard_us) >= AHEAD_US;
             let is_slow = reader.held_us >= SLOW_US || waited_us(reader.progress_us) >= SLOW_US;
             if is_slow && !std::mem::replace(&mut reader.is_reported, true) {
                 news(reader.id, ReaderNews::Slow);
@@ -290,6 +307,15 @@ impl Readers {
         self.update();
         self.end_wait();
         self.wait.is_some()
+    }
+
+    /// Returns which readers hold up the sender.
+    fn holds_up(&self) -> impl Fn(&Reader) -> bool + use<> {
+        let Self { next, budget, ahead, is_crowded, .. } = *self;
+        move |reader| {
+            let end = if is_crowded { reader.position.plus(1) } else { reader.limit(budget, ahead) };
+            end <= next
+        }
     }
 
     /// Returns whether a followed reader has reported since a time.
@@ -312,11 +338,18 @@ impl Readers {
         self.next.minus(1).to_wire()
     }
 
-    /// Returns the number of readers that have reported a position after the packet `seq`, and were readers
-    /// when it was sent.
+    /// Returns the number of readers that have reported a position after the packet `seq`, were readers when
+    /// it was sent, and had begun to hear the stream by then.
     pub(crate) fn holders(&self, seq: u32) -> usize {
         let seq = Seq::from_wire(seq, self.next);
-        self.readers.iter().filter(|reader| reader.first <= seq && reader.position > seq).count()
+        self.readers.iter().filter(|reader| reader.holds(seq)).count()
+    }
+
+    /// Returns the packets that a reader was sent and may have heard nothing of, unless it was asked about
+    /// them often enough: the number of the first, and how many.
+    pub(crate) fn doubt(&mut self, id: NodeId) -> Option<(u32, u16)> {
+        let at = self.readers.binary_search_by_key(&id, |reader| reader.id).ok()?;
+        self.readers[at].doubt()
     }
 
     pub(crate) fn status(&self) -> impl Iterator<Item = ReaderStatus> + '_ {
@@ -330,12 +363,11 @@ impl Readers {
 
     /// Adds the time since the last look to the readers that hold up the sender.
     fn blame(&mut self, now_us: u64) {
+        let (holds_up, budget, fastest) = (self.holds_up(), self.budget, self.fastest());
         let Some(wait) = &mut self.wait else { return };
         let waited_us = now_us.saturating_sub(std::mem::replace(&mut wait.blamed_us, now_us));
-        let (next, budget, ahead, fastest) = (self.next, self.budget, self.ahead, self.fastest());
-        let holds =
-            |reader: &&mut Reader| reader.limit(budget, ahead) <= next && reader.lags(budget, fastest);
-        self.readers.iter_mut().filter(holds).for_each(|reader| reader.held_us += waited_us);
+        let is_blamed = |reader: &&mut Reader| holds_up(reader) && reader.lags(budget, fastest);
+        self.readers.iter_mut().filter(is_blamed).for_each(|reader| reader.held_us += waited_us);
     }
 
     fn fastest(&self) -> Seq {
@@ -346,13 +378,35 @@ impl Readers {
     /// left behind.
     fn end_wait(&mut self) {
         let has_silent = |readers: &[Reader]| readers.iter().any(Reader::is_run_ahead_of);
-        if self.wait.is_some() && self.room() > 0 && !has_silent(&self.readers) {
+        if self.wait.is_some() && !self.is_crowded && self.room() > 0 && !has_silent(&self.readers) {
             self.wait = None;
         }
     }
 
+    /// Recomputes the smallest window of the readers that set the pace: all that are followed, the quorum
+    /// with the largest windows, or the one with the largest.
+    fn measure_windows(&mut self) {
+        let Self { readers, windows, follow, .. } = self;
+        let followed = readers.iter().filter(|reader| reader.left_at.is_none());
+        let mut all = followed.map(|reader| reader.window);
+        let window = match *follow {
+            Follow::Off | Follow::All => all.min(),
+            Follow::Max => all.max(),
+            Follow::Quorum(count) => {
+                windows.clear();
+                windows.extend(&mut all);
+                windows.sort_unstable();
+                windows.get(windows.len().saturating_sub(usize::from(count))).copied()
+            }
+        };
+        self.window = window.unwrap_or(START);
+    }
+
     /// Recomputes what the followed readers have settled and have room for.
     fn update(&mut self) {
+        self.measure_windows();
+        let rare = |reader: &Reader| reader.window / REPORTS_PER_WINDOW > self.budget / 2;
+        self.is_rare = self.readers.iter().any(|reader| reader.left_at.is_none() && rare(reader));
         let Self { readers, scratch, budget, follow, ahead, .. } = self;
         let followed = readers.iter().filter(|reader| reader.left_at.is_none());
         let mut places = followed.clone().map(|reader| (reader.limit(*budget, *ahead), reader.position));
@@ -374,24 +428,6 @@ impl Readers {
         };
         let slowest = followed.map(|reader| reader.position).min().filter(|_| *follow == Follow::All);
         (self.limit, self.settled, self.oldest) = (Some(limit), settled, slowest.unwrap_or(settled));
-    }
-}
-
-impl Reader {
-    /// Returns the position up to which it has room, within the sender's budget. If it is silent, packets are
-    /// kept for it up to `ahead`.
-    fn limit(&self, budget: u32, ahead: u32) -> Seq {
-        let room = self.window.min(budget);
-        self.position.plus(u64::from(if self.is_ahead { room.max(ahead) } else { room }))
-    }
-
-    fn is_run_ahead_of(&self) -> bool {
-        self.is_ahead && self.left_at.is_none()
-    }
-
-    /// Returns whether it is far behind the fastest reader.
-    fn lags(&self, budget: u32, fastest: Seq) -> bool {
-        fastest >= self.position.plus(u64::from(self.window.min(budget) / 2).max(1))
     }
 }
 
@@ -461,6 +497,58 @@ mod tests {
     }
 
     #[test]
+    fn the_budget_is_bounded_by_the_windows_of_the_readers_that_set_the_pace() {
+        for (follow, expected) in
+            [(Follow::All, 100), (Follow::Quorum(2), 1_024), (Follow::Quorum(3), 100), (Follow::Max, 1_024)]
+        {
+            let mut readers = readers(follow, 3);
+            for round in 0..12u64 {
+                send(&mut readers, round * 1_000);
+                let all = readers.next.to_wire();
+                for (id, window) in [(1, 1_024), (2, 1_024), (3, 100)] {
+                    let report = Room { window, ..room(all) };
+                    readers.on_report(round * 1_000 + 500, NodeId(id), &report);
+                }
+            }
+            assert_eq!(readers.budget, expected, "{follow:?}");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_is_left_behind_bounds_no_budget() {
+        let mut readers = readers(Follow::All, 2);
+        for round in 0..3_000u64 {
+            let now_us = round * 1_000;
+            let all = readers.next.to_wire();
+            readers.on_report(now_us, NodeId(1), &room(all));
+            if round == 0 {
+                readers.on_report(now_us, NodeId(2), &Room { window: 100, ..room(all) });
+            }
+            send(&mut readers, now_us);
+            readers.handle_timeout(now_us, &CONFIG, &mut |_, _| {});
+        }
+        assert_eq!(readers.budget, 1_024);
+    }
+
+    #[test]
+    fn reports_are_asked_for_where_those_of_large_windows_are_too_rare_for_the_budget() {
+        for (window, expected) in [(1_024, 0), (128, 4)] {
+            let mut readers = readers(Follow::All, 2);
+            readers.on_report(0, NodeId(1), &room(0));
+            readers.on_report(0, NodeId(2), &Room { window, ..room(0) });
+            (0..200).for_each(|_| readers.on_sent(0, 1));
+            readers.on_report(0, NodeId(1), &room(200));
+            readers.on_report(0, NodeId(2), &Room { window, ..room(200) });
+            let budget = readers.budget;
+            let asked = (0..2 * budget).filter(|_| {
+                readers.on_sent(0, 1);
+                readers.asks_early(None)
+            });
+            assert_eq!(asked.count(), expected, "a budget of {budget}");
+        }
+    }
+
+    #[test]
     fn packets_that_take_long_to_arrive_shrink_the_budget() {
         let mut readers = readers(Follow::All, 1);
         for round in 0..40u64 {
@@ -486,6 +574,7 @@ mod tests {
     #[test]
     fn a_reader_that_reports_nothing_is_left_behind_soon_and_one_that_stands_still_late() {
         let mut readers = readers(Follow::All, 2);
+        readers.on_report(0, NodeId(2), &Room { window: START, ..room(0) });
         send(&mut readers, 0);
         let mut news = Vec::new();
         let mut now_us = 0;
@@ -500,7 +589,9 @@ mod tests {
             }
         }
         let (slow, silent, left) = (ReaderNews::Slow, ReaderNews::Silent, ReaderNews::LeftBehind);
-        assert_eq!(news, [(1, slow, 1), (2, slow, 1), (2, silent, 1), (1, left, 10)]);
+        // Once the silent one is left behind, its window does not bound the budget. There is room again, so
+        // that the wait for the other one begins at that time.
+        assert_eq!(news, [(1, slow, 1), (2, slow, 1), (2, silent, 1), (1, left, 11)]);
         assert_eq!(readers.room(), u32::MAX, "nobody is left to follow");
         let all = readers.next.to_wire();
         assert_eq!(readers.on_report(now_us, NodeId(1), &room(all)), Some(ReaderNews::CaughtUp));
@@ -532,6 +623,7 @@ mod tests {
     #[test]
     fn a_sender_runs_ahead_of_a_silent_reader_as_far_as_packets_are_kept_for_it() {
         let mut readers = readers(Follow::All, 2);
+        readers.on_report(0, NodeId(2), &Room { window: START, ..room(0) });
         assert_eq!(send(&mut readers, 0), START);
         let sent = answer_until(&mut readers, 900_000, &[NodeId(1)]);
         assert_eq!(sent, [160_000; (AHEAD - START) as usize], "at once, and no further");
@@ -541,6 +633,35 @@ mod tests {
         assert!((1..=AHEAD).contains(&readers.room()), "{}", readers.room());
         send(&mut readers, 900_000);
         assert_eq!(answer_until(&mut readers, 1_000_000, &[NodeId(1)]), []);
+    }
+
+    #[test]
+    fn a_sender_runs_ahead_of_no_reader_that_has_never_reported() {
+        let mut readers = readers(Follow::All, 2);
+        assert_eq!(send(&mut readers, 0), START);
+        assert_eq!(answer_until(&mut readers, 900_000, &[NodeId(1)]), [], "it may have heard nothing");
+    }
+
+    #[test]
+    fn a_reader_holds_nothing_from_before_the_first_position_that_it_can_have_begun_at() {
+        let mut readers = readers(Follow::Max, 2);
+        (0..1_000).for_each(|_| readers.on_sent(0, 1));
+        let report = |position, newest| Room { newest, ..room(position) };
+        // This one was heard from the start.
+        readers.on_report(1, NodeId(1), &report(20, 40));
+        readers.on_report(2, NodeId(1), &report(1_000, 999));
+        readers.on_report(3, NodeId(2), &report(900, 950));
+        assert_eq!([0, 899, 900].map(|seq| readers.holders(seq)), [1, 1, 1]);
+        assert_eq!((readers.doubt(NodeId(1)), readers.doubt(NodeId(2))), (None, Some((0, 900))));
+        readers.on_report(4, NodeId(2), &report(800, 950));
+        assert_eq!([0, 799, 800, 899, 900].map(|seq| readers.holders(seq)), [1, 1, 2, 2, 1]);
+        assert_eq!([2, 2, 2].map(|id| readers.doubt(NodeId(id))), [Some((0, 800)), Some((0, 800)), None]);
+        // A reader that joins later is asked only about what it was sent.
+        readers.set_members(5, [1, 2, 3].into_iter().map(NodeId));
+        readers.on_sent(5, 1);
+        readers.on_report(6, NodeId(3), &report(990, 1_000));
+        readers.on_report(7, NodeId(3), &report(1_001, 1_000));
+        assert_eq!((readers.doubt(NodeId(3)), readers.holders(995), readers.holders(1_000)), (None, 1, 1));
     }
 
     #[test]

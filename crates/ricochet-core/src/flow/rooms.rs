@@ -14,7 +14,7 @@ use crate::wire::Room;
 /// Number of packets after which the first report of a stream is due.
 pub(crate) const STEP_FIRST: u32 = 16;
 /// Number of reports for each window of a busy stream.
-const REPORTS_PER_WINDOW: u32 = 8;
+pub(super) const REPORTS_PER_WINDOW: u32 = 8;
 /// Time between two reports below which the stream is busy, in microseconds.
 const QUICK_US: u64 = 10_000;
 /// Time without a report after which a stream no longer has a share of the window, in microseconds.

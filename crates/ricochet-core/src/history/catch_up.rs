@@ -13,14 +13,16 @@ use hashbrown::HashMap;
 use rand_chacha::ChaCha8Rng;
 
 use super::keyed::read_front;
+use super::noted::Noted;
 use super::reading::{ANSWER_US, Offer, Reading, STRIKES_MAX};
-use super::{HistoryNews, Wish};
+use super::{BYTES_MAX, HistoryNews, Wish};
 use crate::chance;
 use crate::counters::Malformed;
 use crate::ids::{GroupId, NodeId};
 use crate::wire::{Ask, History, HistoryBody};
 
-/// Time in which a member must be found that keeps history, in microseconds.
+/// Time in which a member must be found that keeps history, in microseconds; counted from the last answer of
+/// a member that makes too many copies for others.
 const PATIENCE_US: u64 = 2_000_000;
 /// Time for which the node looks for a member that has everything, in microseconds.
 const CHOICE_US: u64 = 200_000;
@@ -28,18 +30,15 @@ const CHOICE_US: u64 = 200_000;
 const TRIES_MAX: u8 = 3;
 /// Time by which the node goes back when it goes on with another member, in microseconds.
 const MARGIN_US: u64 = 2_000_000;
+/// Longest time of a catch-up in microseconds, not counting that in which its readers have no room. It bounds
+/// the harm of members that answer for ever.
+const CATCH_UP_US_MAX: u64 = 1_800_000_000;
+/// Longest part of that time which counts of one step, in microseconds: this node itself may stand still.
+const STEP_US_MAX: u64 = 1_000_000;
 /// Maximum number of senders whose packets are noted during the reading.
 const SENDERS_MAX: usize = 1 << 14;
 /// Number of copies in a row that members may drop before this node has read anything new of them.
 const COPIES_MAX: u8 = 8;
-
-/// Packets of a sender that came or were announced during the reading.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Noted {
-    /// The first that came; `None` if none did.
-    pub(crate) first: Option<u32>,
-    pub(crate) last: u32,
-}
 
 #[derive(Debug)]
 enum Phase {
@@ -54,8 +53,9 @@ pub(crate) enum Step {
     Send(NodeId, Ask),
     Notify(HistoryNews),
     Wait,
-    /// The last messages of keys have been read. Their log follows.
-    Copied,
+    /// The last messages of keys have been read. Their log follows; the request for its beginning tells the
+    /// member that its copy is not needed any more.
+    Copied(NodeId, Ask),
     /// The node has all that it gets.
     End,
 }
@@ -72,7 +72,13 @@ pub(crate) struct CatchUp {
     /// Time at which the search for a member began.
     searched_us: u64,
     due_us: u64,
+    /// Time of the last step.
+    stepped_us: u64,
+    /// Time that the catch-up has taken.
+    taken_us: u64,
     asked: HashMap<NodeId, u8>,
+    /// Time at which a member last answered that it makes too many copies for others.
+    busy_us: Option<u64>,
     best: Option<Offer>,
     is_announced: bool,
     /// Whether the copy that was read had the last messages of all keys; `None` if none was read.
@@ -99,7 +105,10 @@ impl CatchUp {
             begun_us: now_us,
             searched_us: now_us,
             due_us: now_us,
+            stepped_us: now_us,
+            taken_us: 0,
             asked: HashMap::new(),
+            busy_us: None,
             best: None,
             is_announced: false,
             copied: None,
@@ -203,6 +212,11 @@ impl CatchUp {
         self.streams.iter().map(|(&sender, &next)| (sender, next))
     }
 
+    /// Returns the packet with which a stream begins of which nothing was read.
+    pub(crate) fn begin_of(&self, sender: NodeId, noted: &Noted) -> u32 {
+        noted.begin(self.streams.get(&sender).copied())
+    }
+
     /// Returns the time from which on the history is complete, if it is.
     pub(crate) fn complete_since_us(&self) -> Option<u64> {
         let cut_us = match self.wish {
@@ -218,15 +232,7 @@ impl CatchUp {
         if self.noted.len() >= SENDERS_MAX && !self.noted.contains_key(&sender) {
             return;
         }
-        let is_later = |a: u32, b: u32| a.wrapping_sub(b) as i32 > 0;
-        let first = (!announced).then_some(seq);
-        let noted = self.noted.entry(sender).or_insert(Noted { first, last: seq });
-        if is_later(seq, noted.last) {
-            noted.last = seq;
-        }
-        if !announced && noted.first.is_none_or(|first| is_later(first, seq)) {
-            noted.first = Some(seq);
-        }
+        self.noted.entry(sender).or_insert_with(|| Noted::new(seq, announced)).add(seq, announced);
     }
 
     /// Handles the answer of a member.
@@ -234,7 +240,8 @@ impl CatchUp {
         match (&mut self.phase, answer.body) {
             (Phase::Asking, HistoryBody::Offer { skip, messages, is_complete, clock_us }) => {
                 let History { sender: server, offset: start, end, .. } = *answer;
-                if !self.asked.contains_key(&server) || start > end {
+                let is_log = end.checked_sub(start).is_some_and(|length| length <= BYTES_MAX as u64);
+                if !is_log || !self.asked.contains_key(&server) {
                     return;
                 }
                 self.asked.insert(server, u8::MAX);
@@ -249,6 +256,9 @@ impl CatchUp {
                     self.best = Some(offer);
                 }
             }
+            (Phase::Asking, HistoryBody::Gone) if self.asked.contains_key(&answer.sender) => {
+                self.busy_us = Some(now_us);
+            }
             (_, HistoryBody::Streams(streams)) if self.asked.contains_key(&answer.sender) => {
                 for (sender, next) in streams.iter() {
                     if self.streams.len() < SENDERS_MAX {
@@ -260,7 +270,7 @@ impl CatchUp {
                 reading.on_part(now_us, answer, bytes);
                 self.due_us = now_us;
             }
-            (Phase::Reading(reading), HistoryBody::Gone) if reading.offer.server == answer.sender => {
+            (Phase::Reading(reading), HistoryBody::Gone) if reading.is_gone(answer) => {
                 reading.strikes = STRIKES_MAX;
                 reading.copy.iter_mut().for_each(|copy| copy.is_gone = true);
                 self.due_us = now_us;
@@ -269,12 +279,22 @@ impl CatchUp {
         }
     }
 
+    /// Notes that records wait because their readers have no room.
+    pub(crate) fn on_full(&mut self, now_us: u64) {
+        self.stepped_us = now_us;
+    }
+
     /// Returns what to do next.
     pub(crate) fn poll(&mut self, now_us: u64, members: &[NodeId], rng: &mut ChaCha8Rng) -> Step {
+        let since_us = std::mem::replace(&mut self.stepped_us, now_us);
+        let step_us = now_us.saturating_sub(since_us).min(STEP_US_MAX);
+        self.taken_us += step_us;
         match &mut self.phase {
+            Phase::Asking | Phase::Reading(_) if self.taken_us >= CATCH_UP_US_MAX => self.end(),
             Phase::Asking if now_us < self.due_us => Step::Wait,
             Phase::Asking => self.ask(now_us, members, rng),
             Phase::Reading(reading) => {
+                reading.taken_us += step_us;
                 if reading.has_failed(now_us, members) {
                     let is_dropped = reading.copy.is_some_and(|copy| copy.is_gone);
                     let failed = reading.offer.server;
@@ -304,20 +324,21 @@ impl CatchUp {
     /// Goes on with the log that follows the copy.
     fn on_copied(&mut self, now_us: u64) -> Step {
         let Phase::Reading(reading) = &mut self.phase else { return Step::Wait };
-        let Offer { is_complete, at_us, .. } = reading.offer;
+        let Offer { server, is_complete, at_us, .. } = reading.offer;
         let has_front = reading.copy.is_some_and(|copy| copy.has_front);
         let Some(log) = reading.of_log(now_us).filter(|_| has_front) else {
             // It ended before it said anything.
             reading.strikes = STRIKES_MAX;
             return Step::Wait;
         };
+        let ask = Ask::Read { offset: log.offer.start, length: 0 };
         **reading = log;
         for (sender, next) in self.unplaced.drain() {
             self.streams.entry(sender).or_insert(next);
         }
         self.copied = Some(is_complete);
         (self.cut_us, self.reached_us, self.due_us) = (None, Some(at_us), now_us);
-        Step::Copied
+        Step::Copied(server, ask)
     }
 
     /// Asks the next member, or chooses a log.
@@ -339,13 +360,19 @@ impl CatchUp {
         if self.best.is_some() && waited_us >= CHOICE_US {
             return self.read(now_us);
         }
-        if waited_us < PATIENCE_US {
-            // Members may yet appear in the view, or answer.
+        let is_busy = self.busy_us.is_some_and(|busy_us| now_us < busy_us + PATIENCE_US);
+        if waited_us < PATIENCE_US || is_busy {
+            // Members may yet appear in the view, answer, or have room for another copy.
             let silent = self.asked.values_mut().filter(|tries| **tries == TRIES_MAX);
             silent.for_each(|tries| *tries = TRIES_MAX - 1);
             self.due_us = now_us + ANSWER_US;
             return Step::Wait;
         }
+        self.end()
+    }
+
+    /// Ends the catch-up with what has come.
+    fn end(&mut self) -> Step {
         self.phase = Phase::Ended;
         if std::mem::replace(&mut self.is_announced, true) {
             return Step::Notify(HistoryNews::Ends);
@@ -367,8 +394,7 @@ impl CatchUp {
 
     /// Returns the number of packets that were sent since the wish was made, as far as this node knows.
     fn sent_meanwhile(&self) -> u64 {
-        let of = |noted: &Noted| noted.first.map_or(0, |first| u64::from(noted.last.wrapping_sub(first)) + 1);
-        self.noted.values().map(of).sum()
+        self.noted.values().map(Noted::count).sum()
     }
 
     fn read(&mut self, now_us: u64) -> Step {
@@ -445,5 +471,82 @@ impl CatchUp {
             }
             _ => now_us,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::rand_core::SeedableRng as _;
+
+    use super::*;
+
+    const SECOND_US: u64 = 1_000_000;
+    const SERVER: NodeId = NodeId(1);
+    const HOUR_US: u64 = 3_600 * SECOND_US;
+
+    fn answer<'a>(offset: u64, end: u64, body: HistoryBody<'a>) -> History<'a> {
+        History { sender: SERVER, token: 1, group: GroupId(7), offset, end, body }
+    }
+
+    /// Reads from one member, which offers `end` bytes and answers each request after `late_us` with `bytes`
+    /// bytes. Returns the time at which the catch-up ends, at most a day.
+    fn read(end: u64, late_us: u64, bytes: usize, is_full: impl Fn(u64) -> bool) -> u64 {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let mut catch_up = CatchUp::new(0, GroupId(7), Wish::Last(9), 1);
+        let (mut now_us, mut answers) = (0, std::collections::VecDeque::new());
+        while now_us < 24 * HOUR_US {
+            let length = catch_up.carry().len();
+            if length > 0 && is_full(now_us) {
+                catch_up.on_full(now_us);
+            } else {
+                catch_up.on_processed(length, None);
+            }
+            loop {
+                match catch_up.poll(now_us, &[SERVER], &mut rng) {
+                    Step::Send(_, ask) => answers.push_back((now_us + late_us, ask)),
+                    Step::Wait => break,
+                    Step::End => return now_us,
+                    _ => {}
+                }
+            }
+            let at_us = answers.front().map_or(u64::MAX, |&(at_us, _)| at_us);
+            now_us = at_us.min(catch_up.due_us()).max(now_us + 1);
+            if now_us < at_us {
+                continue;
+            }
+            let body = vec![7; bytes];
+            match answers.pop_front() {
+                Some((_, Ask::Offer(_))) => {
+                    let offer = HistoryBody::Offer { skip: 0, messages: 9, is_complete: true, clock_us: 0 };
+                    catch_up.on_answer(now_us, &answer(0, end, offer));
+                }
+                Some((_, Ask::Read { offset, length })) => {
+                    let body = &body[..bytes.min(length as usize)];
+                    catch_up.on_answer(now_us, &answer(offset, end, HistoryBody::Part(body)));
+                }
+                _ => {}
+            }
+        }
+        now_us
+    }
+
+    #[test]
+    fn a_member_that_answers_for_ever_does_not_keep_a_node_from_its_group() {
+        let never = |_| false;
+        // A few bytes from time to time, and as many as a member sends.
+        assert!(read(1 << 36, 300_000, 1, never) < 20 * SECOND_US);
+        let end_us = read(1 << 36, 10_000, 1_000, never);
+        assert!((CATCH_UP_US_MAX..CATCH_UP_US_MAX + SECOND_US).contains(&end_us), "{end_us}");
+        // A log longer than any is no offer.
+        assert!(read(u64::MAX, 10_000, 1_000, never) < 5 * SECOND_US);
+    }
+
+    #[test]
+    fn a_member_on_a_slow_path_is_read_to_its_end_however_slow_the_readers_are() {
+        // 10 kB in a second.
+        let end_us = read(1_000_000, 100_000, 1_000, |_| false);
+        assert!((90 * SECOND_US..110 * SECOND_US).contains(&end_us), "{end_us}");
+        let end_us = read(1_000_000, 10_000, 1_000, |now_us| now_us < 2 * HOUR_US);
+        assert!((2 * HOUR_US..2 * HOUR_US + 60 * SECOND_US).contains(&end_us), "{end_us}");
     }
 }

@@ -74,6 +74,8 @@ pub(crate) struct Keyed {
     has_forgotten: bool,
     /// Whether the node began with the messages of all keys that there were.
     is_whole: bool,
+    /// Time until which messages may come that are older than those read from another member.
+    settled_us: u64,
 }
 
 /// Bounds of one group.
@@ -140,6 +142,14 @@ impl KeyedStore {
         }
     }
 
+    /// Notes that the reading of a group has ended. What was sent before has come by `settled_us`, or is
+    /// given up.
+    pub(crate) fn on_read_all(&mut self, group: GroupId, settled_us: u64) {
+        if let Some(keyed) = self.groups.get_mut(&group) {
+            keyed.settled_us = settled_us;
+        }
+    }
+
     /// Changes the messages of a group within its bounds; returns `None` if none are kept.
     fn change<R>(&mut self, group: GroupId, change: impl FnOnce(&mut Keyed, Bounds) -> R) -> Option<R> {
         let Self { config, groups, bytes } = self;
@@ -159,12 +169,13 @@ impl KeyedStore {
     }
 
     /// Keeps the messages in a packet that have keys, and delivers the packet. Leaves out messages that this
-    /// node has read from another member, or that are older than those.
-    pub(crate) fn pass(&mut self, now_us: u64, message: &Message<'_>, out: &mut impl Output) {
+    /// node has read from another member, or that are older than those; returns their number.
+    pub(crate) fn pass(&mut self, now_us: u64, message: &Message<'_>, out: &mut impl Output) -> u64 {
         let take = |keyed: &mut Keyed, bounds| keyed.take_all(bounds, now_us, message);
         let known = if message.enveloped { self.change(message.group, take).unwrap_or(0) } else { 0 };
         if known == 0 {
-            return out.deliver(message);
+            out.deliver(message);
+            return 0;
         }
         if message.joint {
             let new = messages_of(message.payload).enumerate().filter(|(at, _)| known >> at & 1 == 0);
@@ -174,6 +185,7 @@ impl KeyedStore {
             }
         }
         out.on_settled(StreamKey { sender: message.sender, group: message.group }, message.front);
+        known.count_ones().into()
     }
 
     /// Keeps a message that was read from another member. Returns whether it is new.
@@ -189,6 +201,7 @@ impl KeyedStore {
             message: record.message.to_vec(),
         };
         let is_new = self.change(group, |keyed, bounds| {
+            keyed.settled_us = u64::MAX;
             let is_known = keyed.values.get(key).is_some_and(|value| value.version >= version);
             if !is_known {
                 keyed.put(bounds, key, value());
@@ -269,7 +282,7 @@ pub(crate) fn read_front(
 
 impl Keyed {
     /// Keeps the messages in a packet that have keys. Returns those that must not be delivered, as a bit map:
-    /// messages that were read from another member, and older ones.
+    /// messages that were read from another member, and older ones that were sent before the reading ended.
     fn take_all(&mut self, bounds: Bounds, now_us: u64, message: &Message<'_>) -> u32 {
         let seq = message.seq.to_wire();
         if !message.joint {
@@ -288,7 +301,9 @@ impl Keyed {
         let Ok((Envelope { key: Some(key), .. }, payload)) = Envelope::read(message) else { return true };
         let version = (packet.sent.map_or(0, |sent| sent.at_us), packet.sender, seq);
         if let Some(value) = self.values.get(key).filter(|value| value.version >= version) {
-            return !value.is_read;
+            // Later on, a message is older only by a clock that was ahead, and so may all that follow be.
+            let may_be_late = now_us < self.settled_us;
+            return !(value.is_read && (may_be_late || value.version == version));
         }
         if message.len() > KEYED_MAX {
             self.remove(key);
@@ -397,8 +412,8 @@ impl<'a> KeyedRecord<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{How, Sent};
-    use crate::tracker::Front;
+    use crate::message::{How, Sent, To};
+    use crate::tracker::{Front, Lost};
     use foundation::Seq;
 
     const GROUP: GroupId = GroupId(7);
@@ -607,5 +622,44 @@ mod tests {
         assert!(!take(5, 50) && !take(3, 30));
         assert!(take(6, 60));
         assert!(take(4, 40), "what this node itself has received comes in any order");
+    }
+
+    #[test]
+    fn a_value_of_a_clock_that_was_ahead_hides_later_ones_only_for_a_while() {
+        let mut store = store(CONFIG);
+        let (ahead, value) = (enveloped(b"a", b"ahead"), enveloped(b"a", b"value"));
+        let hour_us = 3_600_000_000;
+        let record = KeyedRecord {
+            is_deleted: false,
+            sender: NodeId(1),
+            seq: 5,
+            sent_us: hour_us,
+            at_us: 0,
+            message: &ahead,
+        };
+        assert!(store.read(GROUP, 0, &record));
+        store.on_read_all(GROUP, 1_000);
+        let mut taken = Taken(0);
+        let mut pass = |now_us, message| (store.pass(now_us, &message, &mut taken), taken.0);
+        let live = |seq| message(2, seq, seq.into(), &value);
+        assert_eq!(pass(999, live(0)), (1, 0), "it may have been under way since before");
+        assert_eq!(pass(1_000, live(1)), (0, 1));
+        assert_eq!(pass(2_000, live(2)), (0, 2));
+        let again = message(1, 5, hour_us, &ahead);
+        assert_eq!(pass(3_000, again), (1, 2), "the message that was read never comes twice");
+        assert_eq!(values(&mut store, 3_000), [pair(b"a", b"ahead")], "all members keep the same one");
+    }
+
+    /// Counts messages.
+    struct Taken(usize);
+
+    impl Output for Taken {
+        fn send(&mut self, _: To, _: &[u8]) {}
+
+        fn deliver(&mut self, _: &Message<'_>) {
+            self.0 += 1;
+        }
+
+        fn on_lost(&mut self, _: &Lost) {}
     }
 }

@@ -8,6 +8,7 @@
 pub(crate) mod catch_up;
 pub(crate) mod keyed;
 pub(crate) mod log;
+mod noted;
 pub(crate) mod pieces;
 mod reading;
 pub(crate) mod record;

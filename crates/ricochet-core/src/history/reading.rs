@@ -23,6 +23,10 @@ const PARKED_MAX: usize = 256;
 /// Time after the first end of the log after which the rest is left to the recovery of losses, in
 /// microseconds.
 const CHASE_US: u64 = 100_000;
+/// Time and rate in which a member must answer, in microseconds and bytes per second. One that sends a few
+/// bytes from time to time would keep the node from the group.
+const SLOW_US: u64 = 10_000_000;
+const RATE_MIN: u64 = 4 << 10;
 /// Interval at which a member that keeps a copy for this node is told that the node still reads, in
 /// microseconds.
 const STILL_US: u64 = 1_000_000;
@@ -76,6 +80,8 @@ pub(super) struct Reading {
     /// Bytes that came and are not processed.
     pub(super) carry: Vec<u8>,
     progress_us: u64,
+    /// Time that the reading has taken, not counting that in which its readers have no room.
+    pub(super) taken_us: u64,
     /// Time of the last request.
     asked_us: u64,
     pub(super) strikes: u32,
@@ -96,6 +102,7 @@ impl Reading {
             parked: BTreeMap::new(),
             carry: Vec::new(),
             progress_us: now_us,
+            taken_us: 0,
             asked_us: now_us,
             strikes: 0,
         }
@@ -140,6 +147,12 @@ impl Reading {
         (self.progress_us, self.strikes) = (now_us, 0);
     }
 
+    /// Returns whether the member has forgotten bytes that have not come. Once a copy has been read, the answer
+    /// to an earlier request for bytes of it tells nothing of the log.
+    pub(super) fn is_gone(&self, answer: &History<'_>) -> bool {
+        answer.sender == self.offer.server && (self.copy.is_some() || answer.offset > self.next)
+    }
+
     fn take(&mut self, offset: u64, bytes: &[u8]) {
         let known = (self.next - offset) as usize;
         if let Some(new) = bytes.get(known..) {
@@ -156,7 +169,12 @@ impl Reading {
     pub(super) fn has_failed(&self, now_us: u64, members: &[NodeId]) -> bool {
         let is_late = now_us >= self.progress_us + (ANSWER_US << self.strikes);
         let is_gone = is_late && !members.contains(&self.offer.server);
-        self.strikes >= STRIKES_MAX || is_gone
+        self.strikes >= STRIKES_MAX || is_gone || self.is_slow()
+    }
+
+    fn is_slow(&self) -> bool {
+        let bytes = self.next - self.offer.start;
+        self.taken_us > SLOW_US + bytes.saturating_mul(1_000_000) / RATE_MIN
     }
 
     pub(super) fn due_us(&self, now_us: u64) -> u64 {

@@ -87,7 +87,8 @@ pub struct NodeConfig {
     pub max_delay_us: Option<u64>,
     /// Content of repairs besides names.
     pub content: Content,
-    /// Number of packets kept, to recover others with and to answer requests.
+    /// Number of packets of others that are kept, to recover further ones with and to answer requests, and
+    /// maximum number of own packets kept.
     pub packets: usize,
     /// Number of repairs kept that miss two packets or more.
     pub equations: usize,

@@ -15,6 +15,8 @@ pub struct NodeCounts {
     pub requested: u64,
     /// Packets read from the history of other members.
     pub past: u64,
+    /// Messages with keys that were left out because this node has read later ones from another member.
+    pub outdated: u64,
     /// Packets that came again.
     pub duplicates: u64,
     /// Packets that came after they had been given up, or that precede the first packet known of their

@@ -5,6 +5,9 @@
 //! missing packets is over. A node that was cut off for longer than the others keep packets thus gets what is
 //! left, without asking in vain.
 //!
+//! A sender also denies packets that a reader was sent, may have heard nothing of, and has not requested
+//! (`flow.rs`).
+//!
 //! A sender that does not answer may hold the packet. It may be cut off, even if the membership has declared
 //! it dead. Therefore its packets are awaited for the whole time, and requested of it after longer and longer
 //! pauses. A sender that has left for good does not count.
@@ -160,7 +163,13 @@ impl Node {
     }
 
     /// Handles the news that a member does not hold packets that it was asked for.
-    pub(super) fn handle_denial(&mut self, now_us: u64, origin: Origin, denial: &NakView<'_>) {
+    pub(super) fn handle_denial(
+        &mut self,
+        now_us: u64,
+        origin: Origin,
+        denial: &NakView<'_>,
+        out: &mut impl Output,
+    ) {
         if denial.from == self.config.id {
             return self.counts.own += 1;
         }
@@ -173,6 +182,9 @@ impl Node {
             let first = Seq::from_wire(range.first, highest);
             let end = first.plus(u64::from(range.count).min(RANGE_MAX));
             self.ask_others(now_us, range.key, denial.from, first, end);
+            if denial.from == range.key.sender {
+                self.tell_beginning(now_us, range, out);
+            }
         }
         self.requester.look_again(now_us);
     }

@@ -1,5 +1,6 @@
 //! Flow control: reports to the senders of streams, and the room that this node's own packets have.
 
+use foundation::Seq;
 use hashbrown::{HashMap, HashSet};
 
 use super::{Node, Outbound};
@@ -11,7 +12,7 @@ use crate::message::{Origin, Output, SendOptions, To};
 use crate::outgoing::{Form, Outgoing, OutgoingConfig, Packet};
 use crate::tracker::Front;
 use crate::view::{Member, View};
-use crate::wire::{FRAGMENT_HEAD, Kind, Probe, Rooms, RoomsView};
+use crate::wire::{FRAGMENT_HEAD, Kind, Nak, Probe, Range, Room, Rooms, RoomsView};
 
 /// Number of packets that a group may have on their way before they count against all that are kept.
 const BUSY: u64 = 64;
@@ -32,8 +33,10 @@ pub(super) struct FlowControl {
     groups: HashMap<GroupId, Readers>,
     /// Groups with many packets on their way.
     busy: Vec<GroupId>,
-    /// Groups with packets that wait for room.
+    /// Groups whose readers hold up the sender.
     waiting: Vec<GroupId>,
+    /// Whether packets wait because those on their way to all groups leave no room.
+    is_crowded: bool,
     /// Time of the last event.
     now_us: u64,
 }
@@ -53,6 +56,7 @@ impl FlowControl {
             groups: HashMap::new(),
             busy: Vec::new(),
             waiting: Vec::new(),
+            is_crowded: false,
             now_us: 0,
         }
     }
@@ -91,19 +95,28 @@ impl FlowControl {
         self.reports.forget(gone);
     }
 
-    /// Notes that this node sends a packet of `messages` messages to a group.
-    pub(super) fn on_sent(&mut self, now_us: u64, me: NodeId, group: GroupId, messages: u32) {
+    /// Notes that this node sends a packet of `messages` messages to a group. Returns the readers if this
+    /// node must ask them for reports.
+    fn on_sent(&mut self, now_us: u64, me: NodeId, group: GroupId, messages: u32) -> Option<&Readers> {
         if self.config.follow == Follow::Off {
-            return;
+            return None;
         }
         self.now_us = now_us;
-        let Self { config, ahead, view, groups, busy, .. } = self;
+        let Self { config, ahead, view, groups, busy, is_crowded, .. } = self;
         let new = || Readers::new(config.follow, *ahead, now_us, members(view, me, group));
         let readers = groups.entry(group).or_insert_with(new);
         readers.on_sent(now_us, messages);
         if readers.outstanding() >= BUSY && !busy.contains(&group) {
             busy.push(group);
         }
+        // What does not count against the packets of all groups is little.
+        let part = is_crowded.then_some(BUSY / 2);
+        readers.asks_early(part).then_some(&*readers)
+    }
+
+    /// Returns whether readers have not settled the packet `seq` of this node to a group.
+    pub(super) fn is_awaited(&self, group: GroupId, seq: u32) -> bool {
+        self.groups.get(&group).is_some_and(|readers| readers.is_awaited(seq))
     }
 
     /// Returns whether two groups that this node sends to are known to have the same readers.
@@ -132,6 +145,39 @@ impl FlowControl {
         });
         all
     }
+
+    /// Notes that the packets of the busy groups leave no room for others: their readers are asked for
+    /// reports, although no packets to them wait.
+    fn on_crowded(&mut self, now_us: u64) {
+        let Self { groups, busy, waiting, is_crowded, .. } = self;
+        *is_crowded = true;
+        for &group in busy.iter() {
+            let Some(readers) = groups.get_mut(&group) else { continue };
+            readers.on_crowded(now_us);
+            if !waiting.contains(&group) {
+                waiting.push(group);
+            }
+        }
+    }
+
+    /// Ends that wait if there is room again. All groups together have room for `kept` packets.
+    fn end_crowded(&mut self, kept: u64) {
+        if !self.is_crowded || self.outstanding() >= kept {
+            return;
+        }
+        let Self { groups, waiting, is_crowded, .. } = self;
+        *is_crowded = false;
+        for group in waiting.iter() {
+            if let Some(readers) = groups.get_mut(group) {
+                readers.end_crowded();
+            }
+        }
+    }
+}
+
+/// Writes a request for reports; returns its length.
+fn write_probe(me: NodeId, group: GroupId, readers: &Readers, scratch: &mut [u8]) -> usize {
+    Probe { sender: me, group, newest: readers.newest() }.write(scratch)
 }
 
 fn members(view: &View, me: NodeId, group: GroupId) -> impl Iterator<Item = NodeId> + '_ {
@@ -167,7 +213,8 @@ impl Node {
 
     /// Returns the number of packets to a group that the readers have room for; `u32::MAX` if nothing limits
     /// it. The packets on their way to all groups are at most half of those kept, so that none is forgotten
-    /// before the readers have it.
+    /// before the readers have it. The first 64 of each group do not count, so that no group has to wait for
+    /// the readers of others only.
     pub fn room(&mut self, group: GroupId) -> u32 {
         let Some(readers) = self.flow.groups.get(&group) else { return u32::MAX };
         let room = readers.room();
@@ -175,10 +222,13 @@ impl Node {
             return room;
         }
         let kept = u64::from(self.sent_packets_kept());
-        room.min(u32::try_from(kept.saturating_sub(self.flow.outstanding())).unwrap_or(u32::MAX))
+        let uncounted = BUSY.min(kept).saturating_sub(readers.outstanding());
+        let left = kept.saturating_sub(self.flow.outstanding()).max(uncounted);
+        room.min(u32::try_from(left).unwrap_or(u32::MAX))
     }
 
-    /// Returns the number of this node's own packets that are certainly kept: half of all.
+    /// Returns the number of this node's own packets that are certainly kept, as its newest ones or because
+    /// readers wait for them: half of all.
     fn sent_packets_kept(&self) -> u32 {
         u32::try_from(self.config.packets / 2).unwrap_or(u32::MAX)
     }
@@ -201,15 +251,21 @@ impl Node {
         }
     }
 
-    /// Returns the room of a group. If there is none, asks its readers for reports from time to time.
+    /// Returns the room of a group. If there is none, asks its readers for reports from time to time, or
+    /// those of all busy groups if these leave no room.
     pub fn room_or_wait(&mut self, now_us: u64, group: GroupId) -> u32 {
         let room = self.room(group);
+        let flow = &mut self.flow;
         if room == 0
-            && let Some(readers) = self.flow.groups.get_mut(&group)
+            && let Some(readers) = flow.groups.get_mut(&group)
         {
+            if readers.room() > 0 {
+                flow.on_crowded(now_us);
+                return 0;
+            }
             readers.on_waiting(now_us);
-            if !self.flow.waiting.contains(&group) {
-                self.flow.waiting.push(group);
+            if !flow.waiting.contains(&group) {
+                flow.waiting.push(group);
             }
         }
         room
@@ -251,6 +307,10 @@ impl Node {
     fn send_room(&mut self, now_us: u64, key: StreamKey, front: Front, out: &mut impl Output) {
         let Some(newest) = self.tracker.received(key) else { return };
         let room = self.flow.reports.report(now_us, key, front, newest);
+        self.write_room(key, room, out);
+    }
+
+    fn write_room(&mut self, key: StreamKey, room: Room, out: &mut impl Output) {
         let length = Rooms { from: self.config.id, rooms: &[room] }.write(&mut self.scratch);
         out.send(To::Node(key.sender), &self.scratch[..length]);
         self.counts.rooms_sent += 1;
@@ -278,8 +338,46 @@ impl Node {
             if let Some(news) = readers.on_report(now_us, report.from, &room) {
                 out.on_reader(room.group, report.from, news);
             }
+            if let Some((first, count)) = readers.doubt(report.from) {
+                self.ask_for_beginning(report.from, room.group, (first, count), out);
+            }
             self.on_progress(room.group, out);
         }
+        self.flow.end_crowded(self.sent_packets_kept().into());
+    }
+
+    /// Tells a reader which packets it was sent and may have heard nothing of, with a denial that it did not
+    /// ask for.
+    fn ask_for_beginning(
+        &mut self,
+        reader: NodeId,
+        group: GroupId,
+        (first, count): (u32, u16),
+        out: &mut impl Output,
+    ) {
+        let key = StreamKey { sender: self.config.id, group };
+        let denial = Nak { from: self.config.id, ranges: &[Range { key, first, count }] };
+        let length = denial.write_denial(&mut self.scratch);
+        out.send(To::Node(reader), &self.scratch[..length]);
+        self.counts.denials_sent += 1;
+        self.tally.sent.add(Kind::Denial, length);
+    }
+
+    /// Handles a sender's news that this node was its reader when it sent the packets of a range. Those
+    /// before the first one that this node heard of are lost. A report tells where that was.
+    ///
+    /// Others deny packets that this node has requested and awaits. The range of such a denial does not lie
+    /// before the first awaited packet.
+    pub(super) fn tell_beginning(&mut self, now_us: u64, range: Range, out: &mut impl Output) {
+        let front = self.tracker.front(range.key);
+        let end = Seq::from_wire(range.first, front.awaited).plus(u64::from(range.count));
+        if front == Front::END || end > front.awaited || !self.flow.reports.are_sent() {
+            return;
+        }
+        let Some(begin) = self.tracker.give_up_before_start(range.key, range.first) else { return };
+        let Some(newest) = self.tracker.received(range.key) else { return };
+        let room = self.flow.reports.report(now_us, range.key, front, newest);
+        self.write_room(range.key, Room { position: begin.to_wire(), ..room }, out);
     }
 
     /// Handles a sender's request for a report.
@@ -298,9 +396,20 @@ impl Node {
         }
     }
 
+    /// Notes that this node sends a packet. Asks its readers for reports if their own would come too late.
+    pub(super) fn on_sent(&mut self, now_us: u64, group: GroupId, messages: u32, out: &mut impl Output) {
+        let Self { flow, config, scratch, counts, tally, .. } = self;
+        let Some(readers) = flow.on_sent(now_us, config.id, group, messages) else { return };
+        let length = write_probe(config.id, group, readers, scratch);
+        out.send(To::Group(group), &scratch[..length]);
+        counts.probes_sent += 1;
+        tally.sent.add(Kind::Probe, length);
+    }
+
     /// Asks readers for reports, and leaves those behind that hold up the sender for too long.
     pub(super) fn handle_flow_timeout(&mut self, now_us: u64, out: &mut impl Output) {
         self.flow.now_us = now_us;
+        self.flow.end_crowded(self.sent_packets_kept().into());
         let Self { flow, config, scratch, counts, tally, .. } = self;
         flow.waiting.retain(|group| flow.groups.get(group).is_some_and(Readers::is_waiting));
         for &group in &flow.waiting {
@@ -309,8 +418,7 @@ impl Node {
             if !readers.handle_timeout(now_us, &flow.config, &mut notify) {
                 continue;
             }
-            let probe = Probe { sender: config.id, group, newest: readers.newest() };
-            let length = probe.write(scratch);
+            let length = write_probe(config.id, group, readers, scratch);
             out.send(To::Group(group), &scratch[..length]);
             counts.probes_sent += 1;
             tally.sent.add(Kind::Probe, length);

@@ -13,7 +13,11 @@ use crate::history::log::STREAMS_MAX;
 use crate::history::record::Record;
 use crate::ids::{GroupId, NodeId, RegionIndex, StreamKey};
 use crate::message::{How, Message, Origin, Output, To};
-use crate::wire::{Data, Fragment, History, HistoryRequest, Kind, messages_of};
+use crate::tracker::Mention;
+use crate::wire::{Ask, Data, Fragment, History, HistoryRequest, Kind, messages_of};
+
+/// Margin beyond the time after which missing packets are given up, in microseconds.
+const LATE_US: u64 = 2_000_000;
 
 /// Messages found in the log of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,20 +73,26 @@ impl Node {
         self.process(now_us, &mut catch_up, out);
         loop {
             match catch_up.poll(now_us, &members, &mut self.rng) {
-                Step::Send(to, ask) => {
-                    let request = HistoryRequest { from: self.config.id, token: catch_up.token, group, ask };
-                    let length = request.write(&mut self.scratch);
-                    out.send(To::Node(to), &self.scratch[..length]);
-                    self.tally.sent.add(Kind::HistoryRequest, length);
-                }
+                Step::Send(to, ask) => self.ask_for_history(&catch_up, to, ask, out),
                 Step::Notify(news) => out.on_history(group, news),
-                // Packets that follow the copy are received as by any other member.
-                Step::Copied => self.begin_streams(now_us, &catch_up),
+                Step::Copied(to, ask) => {
+                    // Packets that follow the copy are received as by any other member.
+                    self.begin_streams(now_us, &catch_up);
+                    self.ask_for_history(&catch_up, to, ask, out);
+                }
                 Step::Wait => break,
                 Step::End => return self.end_catch_up(now_us, &catch_up, out),
             }
         }
         self.catch_ups.insert(group, catch_up);
+    }
+
+    fn ask_for_history(&mut self, catch_up: &CatchUp, to: NodeId, ask: Ask, out: &mut impl Output) {
+        let CatchUp { token, group, .. } = *catch_up;
+        let request = HistoryRequest { from: self.config.id, token, group, ask };
+        let length = request.write(&mut self.scratch);
+        out.send(To::Node(to), &self.scratch[..length]);
+        self.tally.sent.add(Kind::HistoryRequest, length);
     }
 
     /// Continues as any other member of the group.
@@ -91,6 +101,7 @@ impl Node {
         if let Some((log, since_us)) = self.logs.get_mut(group).zip(catch_up.complete_since_us()) {
             log.set_since(since_us);
         }
+        self.keyed.on_read_all(group, now_us + self.config.nak.give_up_us + LATE_US);
         if catch_up.is_whole() {
             self.keyed.on_whole(group);
         }
@@ -103,15 +114,17 @@ impl Node {
         for (sender, noted) in catch_up.noted() {
             let key = StreamKey { sender, group };
             if self.tracker.highest(key).is_none() {
-                // A packet that was only announced is one from before.
-                let first = noted.first.unwrap_or(noted.last.wrapping_add(1));
+                let first = catch_up.begin_of(sender, &noted);
                 self.tracker.begin(now_us, key, first);
-                if noted.first.is_none() {
+                if first == noted.last.wrapping_add(1) {
                     continue;
                 }
             }
             let mark = self.requester.mark_of_gap(now_us, self.requester.expiry.of_stream(now_us, key));
             let found = self.tracker.on_named(now_us, key, noted.last, mark);
+            if found.what == Mention::Doubtful {
+                self.on_doubtful(key, found.seq, sender);
+            }
             self.on_discovered(found.discovered, now_us, key);
             if self.requester.is_present(sender) {
                 // A made-up history is found out by the sender.
@@ -154,7 +167,7 @@ impl Node {
                 Err(reason) => return self.on_nonsense(catch_up, reason),
             };
             if !out.has_room(group, record.data.count()) {
-                return;
+                return catch_up.on_full(now_us);
             }
             let at_us = catch_up.local_us(now_us, record.at_us);
             let payload = record.data.payload.to_vec();
@@ -208,7 +221,7 @@ impl Node {
         };
         match (fragment, skip) {
             (true, _) => self.reassemble(now_us, &packet, out),
-            (false, 0) => self.keyed.pass(now_us, &packet, out),
+            (false, 0) => self.counts.outdated += self.keyed.pass(now_us, &packet, out),
             (false, skip) => {
                 self.keyed.note(now_us, &packet);
                 let messages = messages_of(packet.payload).enumerate().skip(skip.into());

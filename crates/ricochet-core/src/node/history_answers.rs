@@ -35,6 +35,7 @@ impl Node {
         match ask {
             Ask::Offer(wish) => self.send_offer(now_us, request, wish, out),
             Ask::Read { offset, length } => {
+                self.snapshots.on_read(now_us, request);
                 let Some(log) = self.logs.get(group) else { return };
                 let (start, end) = (log.start(), log.end());
                 if offset < start {
@@ -67,7 +68,11 @@ impl Node {
         }
         let sender = self.config.id;
         if wish == Wish::LastPerKey {
-            let Some(copied) = self.copy_for(now_us, request) else { return self.counts.refused += 1 };
+            let Some(copied) = self.copy_for(now_us, request) else {
+                self.counts.refused += 1;
+                let log = self.logs.get(group).map_or((0, 0), |log| (log.start(), log.end()));
+                return self.send_gone(request, log, out);
+            };
             let Snapshot { ref bytes, messages, is_complete } = copied.snapshot;
             let body = HistoryBody::Offer { skip: 0, messages, is_complete, clock_us: now_us };
             let end = bytes.len() as u64;
@@ -102,6 +107,8 @@ impl Node {
         self.symbol = bytes;
     }
 
+    /// Tells a joining node that the requested bytes are forgotten, or that this node can make no copy for it
+    /// at present.
     fn send_gone(&mut self, request: &HistoryRequest, (start, end): (u64, u64), out: &mut impl Output) {
         let HistoryRequest { from, token, group, .. } = *request;
         let (sender, body) = (self.config.id, HistoryBody::Gone);

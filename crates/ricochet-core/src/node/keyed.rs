@@ -65,12 +65,26 @@ impl Snapshots {
     /// Returns the copy that a request belongs to.
     pub(super) fn of(&mut self, now_us: u64, request: &HistoryRequest) -> Option<Arc<Copied>> {
         self.forget(now_us);
+        let reader = self.reader_of(request)?;
+        reader.until_us = now_us + KEPT_US;
+        Some(Arc::clone(&reader.copied))
+    }
+
+    /// Notes that a node requests the log that follows a copy, so that it has read its copy, if it had one.
+    pub(super) fn on_read(&mut self, now_us: u64, request: &HistoryRequest) {
+        let Some(reader) = self.reader_of(request) else { return };
+        // Further nodes get the copy until then, as if it were still read.
+        reader.until_us = reader.copied.at_us + SHARED_US;
+        let ends_us = reader.ends_us();
+        self.due_us = self.due_us.into_iter().chain([ends_us]).min();
+        self.forget(now_us);
+    }
+
+    fn reader_of(&mut self, request: &HistoryRequest) -> Option<&mut CopyReader> {
         let is_own = |reader: &&mut CopyReader| {
             (reader.node, reader.token, reader.copied.group) == (request.from, request.token, request.group)
         };
-        let reader = self.readers.iter_mut().find(is_own)?;
-        reader.until_us = now_us + KEPT_US;
-        Some(Arc::clone(&reader.copied))
+        self.readers.iter_mut().find(is_own)
     }
 
     /// Returns when copies may have to be forgotten.
@@ -157,7 +171,7 @@ impl Node {
                 Err(reason) => return self.on_nonsense(catch_up, reason),
             };
             if !out.has_room(group, 1) {
-                return;
+                return catch_up.on_full(now_us);
             }
             let at_us = catch_up.local_us(now_us, record.at_us);
             let message = record.message.to_vec();

@@ -57,13 +57,37 @@ impl Node {
         self.fragments.counts()
     }
 
+    /// Returns when [`expire_fragments`](Self::expire_fragments) is due next. While losses are held,
+    /// fragments may be among the packets that the driver holds back.
+    pub(super) fn fragments_due_us(&self) -> Option<u64> {
+        if self.requester.holds_losses { None } else { self.fragments.next_due_us() }
+    }
+
+    /// Gives up the incomplete messages of which nothing is awaited.
+    ///
+    /// Missing packets are awaited until the tracker gives them up. Those that are not known to be missing
+    /// have not been sent yet: their sender may wait for its readers. They are awaited as long as it is a
+    /// member.
+    pub(super) fn expire_fragments(&mut self, now_us: u64, out: &mut impl Output) {
+        let Self { fragments, tracker, requester, .. } = self;
+        if requester.holds_losses {
+            return;
+        }
+        let is_awaited = |key: StreamKey, last| {
+            let awaited = tracker.front(key).awaited;
+            let is_missing = tracker.highest(key).is_some_and(|highest| awaited <= highest);
+            awaited <= last && (is_missing || requester.is_present(key.sender))
+        };
+        fragments.expire(now_us, is_awaited, &mut |lost| out.on_lost(lost));
+    }
+
     /// Takes in a fragment, and delivers its message if that is complete.
     pub(super) fn reassemble(&mut self, now_us: u64, packet: &Message<'_>, out: &mut impl Output) {
         match self.fragments.take(now_us, packet, &mut |lost| out.on_lost(lost)) {
             Progress::Whole(slot) => {
-                let Self { fragments, keyed, .. } = self;
+                let Self { fragments, keyed, counts, .. } = self;
                 let whole = Message { past_us: packet.past_us, ..fragments.message(slot, packet.front) };
-                keyed.pass(now_us, &whole, out);
+                counts.outdated += keyed.pass(now_us, &whole, out);
                 fragments.on_delivered(slot);
             }
             Progress::Nothing => {

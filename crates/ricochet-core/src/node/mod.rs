@@ -173,7 +173,7 @@ impl Node {
             rate: rate::ALL,
             bursts: Bursts::new(),
             tracker: Tracker::new(config.tracker)?,
-            buffer: Buffer::new(config.packets, symbol_max),
+            buffer: Buffer::new(config.id, config.packets, symbol_max),
             decoder: Decoder::new(config.decoder(symbol_max)),
             named: Vec::with_capacity(NAMES_MAX),
             solved: Vec::with_capacity(config.equations),
@@ -242,17 +242,25 @@ impl Node {
         let seq = self.announcer.next_seqs(now_us, group, count).ok_or(SendError::TooManyGroups)?;
         self.sender_seq = sender_seq.wrapping_add(1);
         let data = Data { seq, ..data };
-        self.buffer.put(PacketKey { stream: data.key(), seq }, &[&data.symbol_head(), payload]);
+        self.keep_sent(&data);
         let length = data.write(&mut self.scratch);
         out.send(To::Group(group), &self.scratch[..length]);
         self.log_own(now_us, &data);
         self.counts.sent += 1;
         self.tally.on_time(now_us);
         self.tally.on_sent(self.groups.index(group), count, length);
-        self.flow.on_sent(now_us, self.config.id, group, count);
+        self.on_sent(now_us, group, count, out);
         self.loop_back(now_us, &data, out);
-        self.forget_old();
         Ok(seq)
+    }
+
+    /// Keeps a packet of this node, for longer if its readers wait for it.
+    fn keep_sent(&mut self, data: &Data<'_>) {
+        let Self { buffer, flow, .. } = self;
+        let key = PacketKey { stream: data.key(), seq: data.seq };
+        buffer.put_sent(key, data.count(), &[&data.symbol_head(), data.payload], |last| {
+            flow.is_awaited(last.stream.group, last.seq)
+        });
     }
 
     /// Handles a datagram from which any trailer was cut off.
@@ -293,7 +301,7 @@ impl Node {
             Datagram::Heartbeat(heartbeat) => self.handle_heartbeat(now_us, &heartbeat),
             Datagram::Question(question) => self.handle_question(&question, out),
             Datagram::Answer(answer) => self.handle_answer(now_us, &answer, out),
-            Datagram::Denial(denial) => self.handle_denial(now_us, origin, &denial),
+            Datagram::Denial(denial) => self.handle_denial(now_us, origin, &denial, out),
             Datagram::Rooms(report) => self.handle_rooms(now_us, origin, &report, out),
             Datagram::Probe(probe) => self.handle_probe(now_us, origin, &probe, out),
             Datagram::HistoryRequest(request) => self.handle_history_request(now_us, origin, &request, out),
@@ -308,7 +316,7 @@ impl Node {
             self.bins.next_deadline_us(),
             self.announcer.next_due_us(),
             self.requester.next_due_us(),
-            self.fragments.next_due_us(),
+            self.fragments_due_us(),
             self.flow.next_due_us(),
             self.history_due_us(),
             self.waits.next_due_us(),
@@ -328,7 +336,7 @@ impl Node {
         self.handle_history_timeout(now_us, out);
         self.handle_waits(now_us, out);
         self.report_lost(now_us, None, out);
-        self.fragments.expire(now_us, &mut |lost| out.on_lost(lost));
+        self.expire_fragments(now_us, out);
         self.send_questions(now_us, out);
     }
 

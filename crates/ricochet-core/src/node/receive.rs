@@ -55,7 +55,12 @@ impl Node {
                 self.counts.requested += 1;
                 self.requester.on_answer(now_us, key, fresh.missed);
             }
-            _ => self.counts.delivered += 1,
+            _ => {
+                self.counts.delivered += 1;
+                if let Some(at_us) = data.sent_us() {
+                    self.clocks.on_packet(now_us, data.sender, at_us);
+                }
+            }
         }
         let put = self.buffer.put(key, &[&data.symbol_head(), data.payload]);
         self.log(now_us, data, fresh.seq);
@@ -77,7 +82,7 @@ impl Node {
         data: &Data<'_>,
         out: &mut impl Output,
     ) -> Option<Fresh> {
-        let sent = data.sent_us().map(|at_us| self.clocks.on_packet(now_us, data.sender, at_us));
+        let sent = data.sent_us().map(|at_us| self.clocks.sent(now_us, data.sender, at_us));
         let lifetime = self.lifetime_of(data);
         let mark = self.requester.mark_of_gap(now_us, self.lapse_before(now_us, data, lifetime, sent));
         let found = match origin {
@@ -222,7 +227,7 @@ impl Node {
         if fragment {
             self.reassemble(now_us, &packet, out);
         } else {
-            self.keyed.pass(now_us, &packet, out);
+            self.counts.outdated += self.keyed.pass(now_us, &packet, out);
         }
         self.report_room(now_us, data.key(), front, out);
     }

@@ -59,8 +59,8 @@ impl Node {
     }
 
     /// Returns the number of members that have reported that they hold the packet `seq` of this node to a
-    /// group. Those that joined later do not count. A member that has given the packet up counts: it reports
-    /// the same.
+    /// group. Those that joined later do not count, and neither do those that had heard nothing of this node
+    /// by then. A member that has given the packet up counts: it reports the same.
     pub fn holders_of(&self, group: GroupId, seq: u32) -> usize {
         self.flow.readers_of(group).map_or(0, |readers| readers.holders(seq))
     }

@@ -45,6 +45,8 @@ struct Stream {
     received: Seq,
     /// The first packet that came or was named.
     start: Seq,
+    /// Whether earlier packets were given up.
+    is_cut: bool,
     /// Every packet up to this position exists, as its sender itself has confirmed.
     verified: Seq,
     /// The newest packet that came since the sender was last asked.

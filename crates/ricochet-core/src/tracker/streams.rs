@@ -42,6 +42,7 @@ impl<M: Copy + PartialEq> Tracker<M> {
             heard,
             received: highest,
             start: first,
+            is_cut: false,
             verified: Seq(0),
             since_asked: Seq(0),
         };
@@ -74,10 +75,42 @@ impl<M: Copy + PartialEq> Tracker<M> {
             heard: true,
             received: highest,
             start: first,
+            is_cut: false,
             verified: highest,
             since_asked: Seq(0),
         };
         self.put(place, stream);
+    }
+
+    /// Gives up the packets of a stream from `from` on that precede the first one that came or was named,
+    /// because their sender expected this node to get them. Does so once, and not if they are awaited, as
+    /// those of a stream seen from its start are. Returns that first packet.
+    pub fn give_up_before_start(&mut self, key: StreamKey, from: u32) -> Option<Seq> {
+        let stream = *self.by_key.get(&key)? as usize;
+        let Stream { start, floor, is_cut, .. } = self.streams[stream];
+        let from = Seq::from_wire(from, start);
+        if is_cut || from >= start || start.to_wire() < self.config.lookback {
+            return Some(start);
+        }
+        self.streams[stream].is_cut = true;
+        // Packets that the first one may have overtaken are accepted from the floor on, if none was given up
+        // since.
+        let end = if floor <= start { floor } else { start.minus(u64::from(self.config.lookback)) };
+        if from < end {
+            self.report(stream, from, end.minus(1), GivenUp::Behind);
+        }
+        while let Some(slot) = self.streams[stream].spans.first() {
+            let span = *self.pool.span(slot);
+            if span.owed || span.last >= start {
+                break;
+            }
+            self.settle(stream, &span, GivenUp::Behind);
+            self.drop_span(slot);
+            if span.last >= from {
+                self.report(stream, span.first.max(from), span.last, GivenUp::Behind);
+            }
+        }
+        Some(start)
     }
 
     fn put(&mut self, place: usize, stream: Stream) {

@@ -393,3 +393,27 @@ proptest! {
         prop_assert_eq!(reported, lost);
     }
 }
+
+#[test]
+fn packets_before_the_first_one_seen_are_given_up_if_they_were_meant_for_this_node() {
+    let mut tracker = tracker(TrackerConfig { lookback: 16, ..TrackerConfig::default() });
+    let ranges = |tracker: &mut Tracker<u64>| -> Vec<(u32, u32)> {
+        let lost = std::iter::from_fn(|| tracker.pop_lost());
+        lost.map(|lost| (lost.first.to_wire(), lost.last.to_wire())).collect()
+    };
+    tracker.on_received(0, key(1), 400, 0);
+    tracker.on_received(0, key(1), 390, 0);
+    assert_eq!(tracker.give_up_before_start(key(1), 400), Some(Seq::first_seen(400)));
+    assert_eq!(ranges(&mut tracker), [], "nothing before it was meant for this node");
+    for _ in 0..2 {
+        assert_eq!(tracker.give_up_before_start(key(1), 100), Some(Seq::first_seen(400)));
+    }
+    assert_eq!(ranges(&mut tracker), [(100, 383), (384, 389), (391, 399)], "once");
+    assert_eq!(tracker.given_up().count(GivenUp::Behind), 299);
+    assert_eq!(tracker.on_received(1, key(1), 399, 1).what, Arrival::TooOld);
+    // The first packets of a stream seen from its start are awaited.
+    tracker.on_received(0, key(2), 9, 0);
+    assert_eq!(tracker.give_up_before_start(key(2), 0), Some(Seq::first_seen(9)));
+    assert_eq!((missing(&tracker, key(2)), ranges(&mut tracker)), (vec![(0, 8)], vec![]));
+    assert_eq!(tracker.give_up_before_start(key(3), 0), None);
+}

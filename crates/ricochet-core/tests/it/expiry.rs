@@ -269,6 +269,43 @@ fn a_packet_whose_deadline_has_passed_when_it_is_missed_is_not_requested() {
 }
 
 #[test]
+fn times_in_packets_that_their_sender_has_not_just_sent_make_no_message_old() {
+    let mut listener = Listener::new();
+    let start_us = 7_200_000_000;
+    listener.advance(start_us);
+    listener.hear_deadline(0, start_us, Some(500_000));
+    // Another member resends packets of the sender, one of them new, with times of its own.
+    for seq in [0, 1] {
+        let mut payload = (AHEAD_US + 2 * start_us).to_be_bytes().to_vec();
+        Envelope { deadline_us: Some(500_000), ..Envelope::default() }.write(&mut payload);
+        let extras = Extras { timed: true, enveloped: true };
+        let data = Data { extras, ..packet(NodeId(1), GROUP, seq, &payload) };
+        listener.handle(&written(|to| data.write_retransmission(to)));
+    }
+    listener.advance(start_us + 1_000);
+    listener.hear_deadline(3, start_us + 1_000, Some(500_000));
+    listener.advance(start_us + 400_000);
+    assert!(listener.requested.iter().any(|requested| requested.2 == 2), "{:?}", listener.requested);
+    assert_eq!(listener.lost, []);
+}
+
+#[test]
+fn deadlines_hold_again_soon_after_the_clock_of_a_sender_has_stopped() {
+    let mut listener = Listener::new();
+    let stop_us = 5_000_000;
+    listener.hear_deadline(0, 0, Some(500_000));
+    for seq in 1..40 {
+        listener.advance(stop_us + u64::from(seq) * 100_000);
+        listener.hear_deadline(seq, u64::from(seq) * 100_000, Some(500_000));
+    }
+    listener.advance(stop_us + 4_000_000);
+    listener.hear_deadline(41, 4_000_000, Some(500_000));
+    listener.advance(stop_us + 4_400_000);
+    assert!(listener.requested.iter().any(|requested| requested.2 == 40), "{:?}", listener.requested);
+    assert_eq!(listener.lost, []);
+}
+
+#[test]
 fn a_packet_beside_one_without_a_deadline_is_requested_as_any_other() {
     for deadlines in [[None, Some(20_000)], [Some(20_000), None]] {
         let mut listener = Listener::new();

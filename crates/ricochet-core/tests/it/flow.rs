@@ -326,11 +326,13 @@ fn a_quorum_or_the_fastest_do_not_wait_for_a_reader_that_stands_still() {
 #[test]
 fn a_reader_that_stands_still_is_reported_and_left_behind_and_returns() {
     let mut net = Net::new(&[5, 10, 10], Follow::All, 0.0, 1);
+    net.send_all(0, small(100));
+    net.run(10_000);
     net.hosts[2].service_us = None;
     let begin_us = net.now_us;
-    net.send_all(0, small(1_500));
+    net.send_all(0, small(1_600).skip(100));
     assert!(net.now_us - begin_us < 500_000, "the sender runs ahead of it: {} us", net.now_us - begin_us);
-    net.send_all(0, small(60_000).skip(1_500));
+    net.send_all(0, small(60_000).skip(1_600));
     let waited_us = net.now_us - begin_us;
     // It reports nothing, so it counts as silent after a second.
     assert!((1_000_000..3_000_000).contains(&waited_us), "{waited_us}");

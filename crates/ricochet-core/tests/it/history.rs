@@ -272,6 +272,31 @@ fn long_messages_are_part_of_the_past() {
     }
 }
 
+#[test]
+fn a_stream_without_a_past_begins_where_the_member_told() {
+    // Of what node 0 sends while node 2 reads, the first message is lost. With `last`, the others come.
+    for last in [110, 101] {
+        let mut net = net(2, 1, 0.0, 1, KEPT);
+        send(&mut net, 0, 100, 200);
+        send(&mut net, 1, 300, 200);
+        net.applications[2].room = Some(0);
+        net.join_late(2, GROUP, Wish::Last(50));
+        net.advance(1_000_000);
+        net.deaf = Some((2, 1.0));
+        send(&mut net, 0, 1, 200);
+        net.deaf = None;
+        send(&mut net, 0, last - 101, 200);
+        // A heartbeat announces the newest message.
+        net.advance(100_000);
+        assert!(net.nodes[2].is_catching_up(GROUP));
+        net.applications[2].room = None;
+        net.advance(2_000_000);
+        let mut numbers = numbers(&net, 2, 0);
+        numbers.sort_unstable();
+        assert_eq!(numbers, (100..u64::from(last)).collect::<Vec<_>>());
+    }
+}
+
 fn offer(sender: u32, token: u64) -> Vec<u8> {
     let body = HistoryBody::Offer { skip: 0, messages: 9, is_complete: true, clock_us: u64::MAX };
     let offer = History { sender: NodeId(sender), token, group: GROUP, offset: 0, end: u64::MAX, body };

@@ -7,7 +7,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::wire::Envelope;
 use ricochet_core::{GroupId, HistoryConfig, HistoryNews, KeyedConfig, NodeConfig, NodeId, Wish};
 
-use crate::common::net::Net;
+use crate::common::net::{Net, NetworkConditions};
 
 const GROUP: GroupId = GroupId(7);
 const HISTORY: HistoryConfig = HistoryConfig { group_bytes: 4 << 20, bytes: 16 << 20, age_us: 600_000_000 };
@@ -291,6 +291,54 @@ fn many_nodes_that_join_at_once_share_copies() {
         assert_eq!(state(&net, at), truth(&net), "node {at}");
     }
     assert!(net.nodes[0].memory_bytes() < before + (64 << 10), "copies that nobody reads are dropped");
+}
+
+#[test]
+fn a_node_gets_the_values_of_more_groups_than_a_member_makes_copies() {
+    let all: Vec<GroupId> = (0..12).map(GroupId).collect();
+    let conditions = NetworkConditions { data_loss: 0.0, other_loss: 0.0, ..NetworkConditions::default() };
+    let mut net = Net::new(&[all.clone(), Vec::new()], 3, conditions, 1, |config| NodeConfig {
+        history: HISTORY,
+        keyed: KEYED,
+        ..NodeConfig::prompt(config.id)
+    });
+    let number = |group: GroupId| group.0 as u32 * 1_000;
+    for &group in &all {
+        for key in 0..70 {
+            net.multicast_keyed(0, group, &(number(group) + key).to_be_bytes(), &[7; 1_000]);
+            net.advance(500);
+        }
+    }
+    net.advance(SECOND_US);
+    let before = net.nodes[0].memory_bytes();
+    net.join_all_late(1, &all, Wish::LastPerKey);
+    for _ in 0..60 {
+        net.advance(SECOND_US / 10);
+        let copies = net.nodes[0].memory_bytes() - before;
+        assert!(copies < 5 * (128 << 10), "four copies: {copies}");
+    }
+    let news = &net.applications[1].history;
+    assert!(!news.iter().any(|news| matches!(news, HistoryNews::Nothing { .. })), "{news:?}");
+    assert_eq!(state(&net, 1), truth(&net));
+    assert!(all.iter().all(|&group| !net.nodes[1].is_catching_up(group)));
+}
+
+#[test]
+fn a_value_of_a_clock_that_was_ahead_hides_live_ones_only_for_a_while() {
+    let mut net = net(2, 1, 0.0, 1, KEYED);
+    net.ahead_us = 3_600 * SECOND_US;
+    net.multicast_keyed(0, GROUP, b"key", b"ahead");
+    net.ahead_us = 0;
+    net.advance(SECOND_US);
+    net.join_late(2, GROUP, Wish::LastPerKey);
+    net.advance(SECOND_US);
+    net.multicast_keyed(1, GROUP, b"key", b"soon");
+    net.advance(12 * SECOND_US);
+    net.multicast_keyed(1, GROUP, b"key", b"later");
+    net.advance(SECOND_US);
+    let came: Vec<_> = net.applications[2].came.iter().map(|&(sender, _, seq)| (sender.0, seq)).collect();
+    assert_eq!(came, [(0, 0), (1, 1)]);
+    assert_eq!(net.nodes[2].counts().outdated, 1);
 }
 
 #[test]

@@ -17,11 +17,13 @@ mod keyed;
 mod liar;
 mod liars;
 mod lies;
+mod long_messages;
 mod node;
 mod order;
 mod own;
 mod partners;
 mod quiet;
+mod readers;
 mod recovery;
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;

@@ -310,11 +310,11 @@ impl Queue {
         inner.messages + inner.past
     }
 
-    /// Returns whether a node that reads history may add messages.
+    /// Returns whether a node that reads history may add messages. Those of the present do not count: other
+    /// groups may fill a queue as fast as it is emptied, and would keep out the past of this one.
     pub(crate) fn has_room_for_past(&self, messages: usize) -> bool {
-        let inner = self.lock();
-        let waiting = inner.messages + inner.past;
-        waiting == 0 || waiting + messages <= self.bounds.messages
+        let past = self.lock().past;
+        past == 0 || past + messages <= self.bounds.messages
     }
 
     /// Returns the number of bytes of payload that wait.

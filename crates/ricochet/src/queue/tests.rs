@@ -17,6 +17,10 @@ fn bounds(messages: usize) -> Bounds {
     Bounds { messages, bytes: 1 << 20 }
 }
 
+fn past(seq: u32) -> Message {
+    Message { is_past: true, ..numbered(seq) }
+}
+
 fn lost(seq: u32) -> Lost {
     Lost { group: "g".into(), sender: NodeId(1), first: seq, last: seq, reason: GivenUp::Unanswered }
 }
@@ -266,6 +270,20 @@ fn too_many_tasks_wake_one_another_rather_than_fill_memory() {
     }
     let woken = all.iter().filter(|wakes| wakes.0.load(std::sync::atomic::Ordering::Relaxed) == 1).count();
     assert_eq!(woken, TASKS_MAX);
+}
+
+#[test]
+fn messages_of_the_present_leave_room_for_those_of_the_past() {
+    for policy in [Policy::DropOldest, Policy::DropNewest, Policy::Block] {
+        let (queue, _) = queue(4, policy);
+        (0..4).for_each(|seq| queue.push(numbered(seq)));
+        assert!(queue.has_room_for_past(32), "a packet with several messages comes whole");
+        (10..13).for_each(|seq| queue.push(past(seq)));
+        assert!(queue.has_room_for_past(1) && !queue.has_room_for_past(2));
+        queue.push(past(13));
+        assert!(!queue.has_room_for_past(1), "the past is bounded too");
+        assert_eq!((messages_of(&queue).len(), queue.counts().dropped), (8, 0));
+    }
 }
 
 #[test]

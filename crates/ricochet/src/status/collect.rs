@@ -214,6 +214,7 @@ fn of_core(counts: &NodeCounts) -> Counts {
         delivered,
         repaired,
         requested,
+        outdated,
         duplicates,
         too_old,
         no_room,

@@ -13,6 +13,8 @@
 //! - A full stage: the stream whose first message has waited longest skips the packets missing before it. A
 //!   report of reason [`Skipped`](GivenUp::Skipped) takes their place, and all messages up to the next gap
 //!   are released.
+//! - A stream first seen in its middle whose sender expected the node to get earlier messages: the loss of
+//!   these is reported when the node learns of it, after later messages.
 //! - A message that comes too late, because it was skipped or precedes the first message released of its
 //!   stream: it is discarded and counted.
 //!
@@ -47,8 +49,8 @@ struct Stream {
     key: StreamKey,
     /// Lower bound of the next position to release.
     next: Seq,
-    /// Whether anything was released.
-    begun: bool,
+    /// The first position released.
+    begun: Option<Seq>,
     front: Front,
     /// Time until which its beginning is uncertain.
     settles_us: Option<u64>,
@@ -133,8 +135,12 @@ impl Fifo {
         let front = Front { settled: lost.first, awaited: lost.first };
         let stream = self.stream_or_insert(now_us, lost.key, lost.first, front, out);
         let Stream { begun, next, .. } = self.streams[stream];
+        if begun.is_some_and(|begin| lost.last < begin) {
+            // The node has learned late that it was to get them.
+            return out(Released::Lost(*lost));
+        }
         // The application already knows of skipped packets.
-        let first = if begun { lost.first.max(next) } else { lost.first };
+        let first = if begun.is_some() { lost.first.max(next) } else { lost.first };
         if first <= lost.last {
             let what = What::Lost { last: lost.last, reason: lost.reason };
             self.put(Item { stream: stream as u32, first, what }, &[], out);
@@ -220,7 +226,7 @@ impl Fifo {
         let next = seq.min(front.awaited);
         let uncertain = front.settled < next && self.config.settle_us > 0;
         let settles_us = uncertain.then_some(now_us + self.config.settle_us);
-        let stream = Stream { key, next, begun: false, front, settles_us, held: Ends::EMPTY };
+        let stream = Stream { key, next, begun: None, front, settles_us, held: Ends::EMPTY };
         let place = match self.free.pop() {
             Some(place) => place as usize,
             None => self.streams.len(),
@@ -260,7 +266,7 @@ impl Fifo {
     fn put(&mut self, item: Item, payload: &[u8], out: &mut impl FnMut(Released<'_>)) {
         let at = item.stream as usize;
         let stream = &mut self.streams[at];
-        if stream.begun && item.first < stream.next {
+        if stream.begun.is_some() && item.first < stream.next {
             self.counts.late += 1;
             return;
         }
@@ -294,7 +300,7 @@ impl Fifo {
     fn is_releasable(&self, stream: usize, seq: Seq) -> bool {
         let Stream { begun, next, front, settles_us, .. } = self.streams[stream];
         let bound = if settles_us.is_some() { front.settled } else { front.awaited };
-        seq < bound || (begun && seq <= next)
+        seq < bound || (begun.is_some() && seq <= next)
     }
 
     /// Releases all items of a stream that need not wait, at most those before `end`.
@@ -325,7 +331,7 @@ impl Fifo {
             out(Released::Lost(Lost { key, first: next, last: seq.minus(1), reason: GivenUp::Skipped }));
             self.streams[stream].next = seq;
         }
-        self.streams[stream].begun = true;
+        self.streams[stream].begun.get_or_insert(next);
     }
 }
 
@@ -341,7 +347,7 @@ impl Release<'_> {
     /// Hands the item over, and advances its stream.
     fn emit(&self, stream: &mut Stream, counts: &mut FifoCounts, out: &mut impl FnMut(Released<'_>)) {
         let Self { item, payload, waited } = *self;
-        stream.begun = true;
+        stream.begun.get_or_insert(item.first);
         stream.next = stream.next.max(item.last().plus(1));
         let StreamKey { sender, group } = stream.key;
         match item.what {

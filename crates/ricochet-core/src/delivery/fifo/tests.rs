@@ -330,3 +330,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_loss_before_the_first_message_released_is_reported_when_it_is_known() {
+    let mut rig = Rig::new(FifoConfig { settle_us: 0, ..FifoConfig::default() }, TrackerConfig::default());
+    rig.take(0, KEY, 500);
+    rig.tracker.give_up_before_start(KEY, 100);
+    rig.report_lost(0, None);
+    rig.take(1, KEY, 501);
+    let numbers = |&(_, first, last, reason): &(_, Seq, Seq, Option<GivenUp>)| {
+        (first.to_wire(), last.to_wire(), reason)
+    };
+    let behind = Some(GivenUp::Behind);
+    let expected = [(500, 500, None), (100, 435, behind), (436, 499, behind), (501, 501, None)];
+    assert_eq!(rig.released.iter().map(numbers).collect::<Vec<_>>(), expected);
+}

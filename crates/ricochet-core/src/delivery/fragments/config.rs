@@ -17,8 +17,8 @@ pub struct FragmentsConfig {
     pub bytes_max: usize,
     /// Maximum number of incomplete messages, including those given up and still remembered, 1 to 65,536.
     pub messages_max: usize,
-    /// Time after which an incomplete message is given up, in microseconds. It must exceed the time that a
-    /// missing packet is awaited.
+    /// Time after its last fragment at which an incomplete message is given up, in microseconds, if none of
+    /// its packets is awaited any more.
     pub age_us_max: u64,
 }
 
@@ -80,7 +80,7 @@ pub struct FragmentsCounts {
     pub lost: u64,
     /// Messages given up to make room for others.
     pub crowded: u64,
-    /// Messages given up because they were incomplete for too long.
+    /// Messages given up because no fragment came for too long, and none was awaited.
     pub aged: u64,
     /// Fragments of messages that had been given up.
     pub vain: u64,

@@ -7,6 +7,9 @@
 //! holds for a message whose beginning was lost before this node learned of the rest: the report of its first
 //! packets stands for the whole.
 //!
+//! A message whose missing packets are awaited, or not sent yet, stays incomplete for any time. One of which
+//! nothing is awaited is given up some time after its last fragment came.
+//!
 //! Memory is allocated message by message within the bounds, and reused for later messages.
 
 mod config;
@@ -43,7 +46,7 @@ struct Entry {
     missing: u32,
     /// Whether it can still be completed.
     alive: bool,
-    /// Time at which it was begun or given up.
+    /// Time at which its last fragment came, or at which it was given up.
     since_us: u64,
     how: How,
     missed_us: Option<u64>,
@@ -88,7 +91,8 @@ pub(crate) struct Fragments {
     entries: Vec<Entry>,
     free: Vec<u32>,
     links: Links,
-    /// The messages in order of the time at which they were begun or given up.
+    /// The messages in order of the time at which a fragment of them last came, or at which they were given
+    /// up.
     ages: Ends,
     /// Bytes of incomplete messages.
     bytes: usize,
@@ -165,7 +169,11 @@ impl Fragments {
         }
         entry.how = entry.how.max(packet.how);
         entry.missed_us = entry.missed_us.max(packet.missed_us);
-        if entry.missing > 0 { Progress::Nothing } else { Progress::Whole(slot) }
+        if entry.missing == 0 {
+            return Progress::Whole(slot);
+        }
+        self.renew(now_us, slot);
+        Progress::Nothing
     }
 
     /// Returns the complete message in a slot.
@@ -230,18 +238,28 @@ impl Fragments {
         self.ages.first().map(|slot| self.entries[slot].since_us.saturating_add(self.config.age_us_max))
     }
 
-    /// Gives up messages that have been incomplete for too long, and forgets those given up long ago.
-    pub(crate) fn expire(&mut self, now_us: u64, report: &mut impl FnMut(&Lost)) {
-        while let Some(slot) = self.ages.first() {
+    /// Gives up messages of which no fragment has come for too long, unless `is_awaited` returns true for
+    /// their stream and their last packet. Forgets those given up long ago.
+    pub(crate) fn expire(
+        &mut self,
+        now_us: u64,
+        is_awaited: impl Fn(StreamKey, Seq) -> bool,
+        report: &mut impl FnMut(&Lost),
+    ) {
+        // Each of them once.
+        for _ in 0..self.by_name.len() {
+            let Some(slot) = self.ages.first() else { return };
             let entry = &self.entries[slot];
             if entry.since_us.saturating_add(self.config.age_us_max) > now_us {
                 return;
             }
-            if entry.alive {
+            if !entry.alive {
+                self.remove(slot);
+            } else if is_awaited(entry.key, entry.last()) {
+                self.renew(now_us, slot);
+            } else {
                 self.counts.aged += 1;
                 self.give_up(now_us, slot, Some(GivenUp::Aged), report);
-            } else {
-                self.remove(slot);
             }
         }
     }
@@ -326,8 +344,8 @@ impl Fragments {
         slot
     }
 
-    /// Makes room for a message of `bytes` bytes by giving up the oldest, first of a sender that takes more
-    /// than its part: the length of a message is only a claim.
+    /// Makes room for a message of `bytes` bytes by giving up the one that has waited longest for a fragment,
+    /// first of a sender that takes more than its part: the length of a message is only a claim.
     fn make_room(&mut self, now_us: u64, bytes: usize, report: &mut impl FnMut(&Lost)) {
         while self.by_name.len() == self.config.messages_max {
             let slot = self.ages.first().expect("the table is full");
@@ -372,8 +390,13 @@ impl Fragments {
             report(&Lost { key: entry.key, first: entry.first, last: entry.last(), reason });
         }
         entry.alive = false;
-        entry.since_us = now_us;
         self.release(slot);
+        self.renew(now_us, slot);
+    }
+
+    /// Lets the age of a message begin again.
+    fn renew(&mut self, now_us: u64, slot: usize) {
+        self.entries[slot].since_us = now_us;
         self.links.remove(&mut self.ages, slot);
         self.links.push_last(&mut self.ages, slot);
     }

@@ -83,7 +83,7 @@ impl Rig {
     fn wait(&mut self, by_us: u64) {
         self.now_us += by_us;
         let Self { fragments, lost, now_us, .. } = self;
-        fragments.expire(*now_us, &mut |report| note(report, lost));
+        fragments.expire(*now_us, |_, _| false, &mut |report| note(report, lost));
     }
 }
 
@@ -169,6 +169,37 @@ fn a_claimed_length_allocates_no_more_than_the_bounds_allow() {
     rig.wait(15_000_000);
     assert_eq!((rig.fragments.counts().aged, rig.fragments.bytes), (2, 0));
     assert!(rig.fragments.memory_bytes() <= 25_000);
+}
+
+#[test]
+fn the_age_of_a_message_is_the_time_since_its_last_fragment() {
+    let age_us = FragmentsConfig::default().age_us_max;
+    let mut rig = Rig::new(FragmentsConfig::default());
+    let large = message(6_000, 1);
+    for index in 0..4 {
+        rig.take(0, &large, index, 1_000);
+        rig.wait(age_us - 1);
+    }
+    rig.take(100, &message(3_000, 0), 0, 1_000);
+    assert_eq!(rig.lost, []);
+    rig.wait(1);
+    assert_eq!(rig.lost, [(0, 5, GivenUp::Aged)], "the one that has waited longest alone");
+    rig.wait(age_us);
+    assert_eq!(rig.lost[1..], [(100, 102, GivenUp::Aged)]);
+}
+
+#[test]
+fn a_message_whose_packets_are_awaited_has_no_age() {
+    let age_us = FragmentsConfig::default().age_us_max;
+    let mut rig = Rig::new(FragmentsConfig::default());
+    rig.take(0, &message(6_000, 1), 0, 1_000);
+    rig.take(10, &message(6_000, 2), 0, 1_000);
+    rig.now_us += 2 * age_us;
+    let Rig { fragments, lost, now_us, .. } = &mut rig;
+    let is_awaited = |key, last: Seq| key == KEY && last.to_wire() == 15;
+    fragments.expire(*now_us, is_awaited, &mut |report| note(report, lost));
+    assert_eq!(*lost, [(0, 5, GivenUp::Aged)]);
+    assert_eq!(fragments.next_due_us(), Some(*now_us + age_us), "both are looked at again");
 }
 
 #[test]

@@ -165,6 +165,8 @@ pub(crate) struct Net {
     pub(crate) deaf: Option<(usize, f64)>,
     /// Changes the datagrams that a node sends.
     pub(crate) tamper: Option<Tamper>,
+    /// Time by which the clocks of those are ahead that send values of keys.
+    pub(crate) ahead_us: u64,
 }
 
 /// Changes a datagram of a node.
@@ -223,6 +225,7 @@ impl Net {
             expires: false,
             deaf: None,
             tamper: None,
+            ahead_us: 0,
         }
     }
 
@@ -237,11 +240,16 @@ impl Net {
 
     /// Lets a node join a group and read its history. The others learn of it when it has.
     pub(crate) fn join_late(&mut self, at: usize, group: GroupId, wish: Wish) {
-        self.members.entry(group).or_default().push(at);
+        self.join_all_late(at, &[group], wish);
+    }
+
+    /// Does the same for several groups at once.
+    pub(crate) fn join_all_late(&mut self, at: usize, groups: &[GroupId], wish: Wish) {
+        groups.iter().for_each(|&group| self.members.entry(group).or_default().push(at));
         let view = self.view(|node| self.down.contains(&node));
         let mut wants = self.wants(at);
-        self.nodes[at].change_groups(super::groups(&[group], 3), &view, &mut wants);
-        self.nodes[at].catch_up(self.now_us, group, wish);
+        self.nodes[at].change_groups(super::groups(groups, 3), &view, &mut wants);
+        groups.iter().for_each(|&group| self.nodes[at].catch_up(self.now_us, group, wish));
         self.carry_out(at, wants);
     }
 
@@ -288,7 +296,7 @@ impl Net {
             bytes_max: 1 << 20,
             linger_us: 0,
             bytes_per_second: None,
-            epoch_us: Some(0),
+            epoch_us: Some(self.ahead_us),
         });
         let envelope = Envelope { key: Some(key), ..Envelope::default() };
         let options = SendOptions { expires: false };
