@@ -1,7 +1,7 @@
 //! Why a rate is not another one.
 
-/// Loss against which the ends of flights are protected as long as that of the link is not known. A slow start
-/// that ends at a loss ends far too low, and a new link has seen no other packets.
+/// Loss against which the ends of flights are protected as long as that of the link is not known. A slow
+/// start that ends at a loss ends far too low, and a new link has seen no other packets.
 const UNKNOWN_LOSS: f64 = 0.05;
 
 /// Reason why the rate is not lower, or not higher.

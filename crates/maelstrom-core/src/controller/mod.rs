@@ -415,7 +415,7 @@ impl Controller {
 
     fn choose(&mut self, now_us: u64, evidence: &Evidence, range: Range) -> Decision {
         let Range { floor, cap, .. } = range;
-        // What is known of a link that loses packets outlasts a pause, after which its history begins anew.
+        // A loss that is known outlasts a pause, although the history of the link begins again after it.
         let known = self.decision.loss;
         let age_us = if known > 0.0 {
             Some(self.history.age_us(now_us))

@@ -142,7 +142,7 @@ impl KeyedStore {
         }
     }
 
-    /// Notes that the reading of a group has ended. What was sent before has come by `settled_us`, or is
+    /// Notes that the reading of a group has ended. Messages sent before have come by `settled_us`, or are
     /// given up.
     pub(crate) fn on_read_all(&mut self, group: GroupId, settled_us: u64) {
         if let Some(keyed) = self.groups.get_mut(&group) {

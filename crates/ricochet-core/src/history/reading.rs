@@ -147,8 +147,8 @@ impl Reading {
         (self.progress_us, self.strikes) = (now_us, 0);
     }
 
-    /// Returns whether the member has forgotten bytes that have not come. Once a copy has been read, the answer
-    /// to an earlier request for bytes of it tells nothing of the log.
+    /// Returns whether the member has forgotten bytes that have not come. Once a copy has been read, the
+    /// answer to an earlier request for bytes of it tells nothing of the log.
     pub(super) fn is_gone(&self, answer: &History<'_>) -> bool {
         answer.sender == self.offer.server && (self.copy.is_some() || answer.offset > self.next)
     }

@@ -109,7 +109,7 @@ impl FlowControl {
         if readers.outstanding() >= BUSY && !busy.contains(&group) {
             busy.push(group);
         }
-        // What does not count against the packets of all groups is little.
+        // Little does not count against the packets of all groups.
         let part = is_crowded.then_some(BUSY / 2);
         readers.asks_early(part).then_some(&*readers)
     }

@@ -174,7 +174,7 @@ impl Total {
             return;
         }
         if report.agreed() >= Some(epoch) {
-            // Who has agreed to a later epoch promises no earlier one.
+            // A member that has agreed to a later epoch promises no earlier one.
             return self.counts.unauthorized += 1;
         }
         candidacy.reports.insert(from, report);

@@ -1,4 +1,4 @@
-//! What members know, and the beginnings of epochs to which they agree.
+//! The knowledge of members, and the beginnings of epochs to which they agree.
 
 use super::epoch::{Council, Epoch};
 use super::log::Log;

@@ -308,7 +308,9 @@ impl Parts<'_> {
             let between = pair[1].since(&pair[0]);
             let lost = if self.is_protected { between.stayed_lost } else { between.dropped() };
             match (pair[0].missed_us, pair[1].missed_us) {
-                (before, Some(missed_us)) => before.is_none_or(|before| before < missed_us).then_some(missed_us),
+                (before, Some(missed_us)) => {
+                    before.is_none_or(|before| before < missed_us).then_some(missed_us)
+                }
                 (_, None) => (lost > 0).then_some(pair[1].at_us),
             }
         };
