@@ -275,7 +275,7 @@ static void a_node_that_is_closed_ends_waits_for_members_and_for_room(ricochet_n
     EXPECT(ricochet_sender_new(node, "still", 0, &sender) == RICOCHET_OK);
     EXPECT(ricochet_node_wait_for_members(node, "still", 1, PATIENCE) == RICOCHET_OK);
     for (int count = 0; count < 100000 && sent == RICOCHET_OK; count++) {
-        sent = ricochet_send(sender, payload, sizeof payload, 500000, NULL);
+        sent = ricochet_send(sender, payload, sizeof payload, 2000000, NULL);
     }
     EXPECT(sent == RICOCHET_TIMEOUT && ricochet_node_flush(node, 1000) == RICOCHET_TIMEOUT);
     EXPECT(pthread_create(&threads[0], NULL, wait_for_members_that_never_come, node) == 0);

@@ -151,7 +151,7 @@ def test_other_threads_run_while_a_node_is_collected() -> None:
         assert node.wait_for_members("still", timeout=LONG)
         still = node.sender("still")
         refused = 0
-        while refused < 50:
+        while refused < 200:
             refused = 0 if still.try_send(bytes(1_000)) is not None else refused + 1
             time.sleep(0.01 if refused else 0.0)
         ticks: list[float] = []

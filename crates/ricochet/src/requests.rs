@@ -58,15 +58,25 @@ impl Shared {
         let envelope = Envelope { deadline_us: Some(deadline_us), request, ..Envelope::default() };
         let request = Outbound { group, payload, envelope, expires: false, fragments: true };
         self.send_while(&request, Some(timeout), keep_waiting).map_err(RequestError::Send)?;
+        let check_us = CHECK.as_micros() as u64;
+        let mut checked_us = clock::now_us();
         loop {
-            let left = Duration::from_micros(until_us.saturating_sub(clock::now_us()));
+            let now_us = clock::now_us();
+            let left = Duration::from_micros(until_us.saturating_sub(now_us));
+            // Also while replies come all the time.
+            if now_us >= checked_us + check_us {
+                checked_us = now_us;
+                if !keep_waiting() {
+                    return Ok(());
+                }
+            }
             match pending.queue.pop_timeout(left.min(CHECK)) {
                 Ok(Event::Message(reply)) => {
                     if !take(reply) {
                         return Ok(());
                     }
                 }
-                Err(RecvTimeoutError::Timeout) if left <= CHECK || !keep_waiting() => return Ok(()),
+                Err(RecvTimeoutError::Timeout) if left <= CHECK => return Ok(()),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Closed) => return Err(RequestError::Send(SendError::Closed)),
                 Err(RecvTimeoutError::Failed(why)) => return Err(RequestError::Send(SendError::Failed(why))),

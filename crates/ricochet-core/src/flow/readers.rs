@@ -17,6 +17,8 @@ use crate::wire::Room;
 
 /// Part of the window that the budget always reaches: twice the packets between two reports.
 const BUDGET_PART: u32 = 4;
+/// Shortest time between two requests for reports that are too rare, in microseconds.
+const EARLY_US: u64 = 1_000;
 /// Time that packets may take to arrive before the budget shrinks, in microseconds.
 const DELAY_US: u64 = 5_000;
 /// Packets that the budget grows by in each round trip, once it has shrunk.
@@ -66,6 +68,8 @@ pub(crate) struct Readers {
     is_rare: bool,
     /// Position of the next packet when reports were last asked for because they are too rare.
     asked: Seq,
+    /// Time then, in microseconds.
+    asked_us: u64,
     /// Budget from which it grows slowly.
     threshold: u32,
     cut_us: u64,
@@ -106,6 +110,7 @@ impl Readers {
             window: START,
             is_rare: false,
             asked: next,
+            asked_us: 0,
             threshold: u32::MAX,
             cut_us: 0,
             sent_us: now_us,
@@ -173,14 +178,15 @@ impl Readers {
     /// Returns whether to ask for reports although there is room, because the readers' own reports would come
     /// too late: half of what may be on its way was sent since the last ones. `part` replaces that half if it
     /// is given.
-    pub(crate) fn asks_early(&mut self, part: Option<u64>) -> bool {
-        if self.limit.is_none() || (part.is_none() && !self.is_rare) {
+    /// They are asked at most once in a millisecond: each of them answers.
+    pub(crate) fn asks_early(&mut self, now_us: u64, part: Option<u64>) -> bool {
+        if self.limit.is_none() || (part.is_none() && !self.is_rare) || now_us < self.asked_us + EARLY_US {
             return false;
         }
         let since = self.next.0.saturating_sub(self.settled.max(self.asked).0);
         let asks = since >= part.unwrap_or(u64::from(self.budget / 2));
         if asks {
-            self.asked = self.next;
+            (self.asked, self.asked_us) = (self.next, now_us);
         }
         asks
     }
@@ -540,9 +546,12 @@ mod tests {
             readers.on_report(0, NodeId(1), &room(200));
             readers.on_report(0, NodeId(2), &Room { window, ..room(200) });
             let budget = readers.budget;
-            let asked = (0..2 * budget).filter(|_| {
+            let asked = (1..=2 * budget).filter(|&number| {
                 readers.on_sent(0, 1);
-                readers.asks_early(None)
+                let now_us = u64::from(number) * EARLY_US;
+                let asks = readers.asks_early(now_us, None);
+                assert!(!asks || !readers.asks_early(now_us + EARLY_US - 1, Some(0)), "not again so soon");
+                asks
             });
             assert_eq!(asked.count(), expected, "a budget of {budget}");
         }

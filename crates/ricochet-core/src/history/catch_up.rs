@@ -24,6 +24,8 @@ use crate::wire::{Ask, History, HistoryBody};
 /// Time in which a member must be found that keeps history, in microseconds; counted from the last answer of
 /// a member that makes too many copies for others.
 const PATIENCE_US: u64 = 2_000_000;
+/// The same while members have no room for another copy. Messages of the present wait for it.
+const BUSY_US: u64 = 60_000_000;
 /// Time for which the node looks for a member that has everything, in microseconds.
 const CHOICE_US: u64 = 200_000;
 /// Number of times that one member is asked where its log begins.
@@ -360,7 +362,8 @@ impl CatchUp {
         if self.best.is_some() && waited_us >= CHOICE_US {
             return self.read(now_us);
         }
-        let is_busy = self.busy_us.is_some_and(|busy_us| now_us < busy_us + PATIENCE_US);
+        let is_busy =
+            waited_us < BUSY_US && self.busy_us.is_some_and(|busy_us| now_us < busy_us + PATIENCE_US);
         if waited_us < PATIENCE_US || is_busy {
             // Members may yet appear in the view, answer, or have room for another copy.
             let silent = self.asked.values_mut().filter(|tries| **tries == TRIES_MAX);

@@ -111,7 +111,7 @@ impl FlowControl {
         }
         // Little does not count against the packets of all groups.
         let part = is_crowded.then_some(BUSY / 2);
-        readers.asks_early(part).then_some(&*readers)
+        readers.asks_early(now_us, part).then_some(&*readers)
     }
 
     /// Returns whether readers have not settled the packet `seq` of this node to a group.
@@ -214,7 +214,7 @@ impl Node {
     /// Returns the number of packets to a group that the readers have room for; `u32::MAX` if nothing limits
     /// it. The packets on their way to all groups are at most half of those kept, so that none is forgotten
     /// before the readers have it. The first 64 of each group do not count, so that no group has to wait for
-    /// the readers of others only.
+    /// the readers of others only; of very many groups at once, some of these may be forgotten.
     pub fn room(&mut self, group: GroupId) -> u32 {
         let Some(readers) = self.flow.groups.get(&group) else { return u32::MAX };
         let room = readers.room();

@@ -75,7 +75,8 @@ impl<M: Copy + PartialEq> Tracker<M> {
             heard: true,
             received: highest,
             start: first,
-            is_cut: false,
+            // It begins where history says, and nothing before it was owed.
+            is_cut: true,
             verified: highest,
             since_asked: Seq(0),
         };

@@ -416,4 +416,8 @@ fn packets_before_the_first_one_seen_are_given_up_if_they_were_meant_for_this_no
     assert_eq!(tracker.give_up_before_start(key(2), 0), Some(Seq::first_seen(9)));
     assert_eq!((missing(&tracker, key(2)), ranges(&mut tracker)), (vec![(0, 8)], vec![]));
     assert_eq!(tracker.give_up_before_start(key(3), 0), None);
+    // Of a stream that begins where history says, nothing before is owed.
+    tracker.begin(0, key(4), 1_020);
+    assert_eq!(tracker.give_up_before_start(key(4), 1_000), Some(Seq::first_seen(1_020)));
+    assert_eq!(ranges(&mut tracker), []);
 }

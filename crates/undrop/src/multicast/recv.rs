@@ -1,5 +1,6 @@
 //! `undrop multicast recv`: a line for each message of some groups.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -190,6 +191,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(Event::Message(message)) => {
                 received += 1;
                 output::line(&line(&message, args.json)?)?;
+                disorder.on_printed(&message);
             }
             Ok(Event::Lost(lost)) => output::line(&lost_line(&lost, args.json)?)?,
             Ok(Event::History(history)) => args.note_history(&history),
@@ -276,9 +278,26 @@ fn note_registry(news: &RegistryNews) {
 struct Disorder {
     missed: u64,
     broken: u64,
+    /// The number after that of the last message printed of each group.
+    printed: HashMap<String, u64>,
 }
 
 impl Disorder {
+    fn on_printed(&mut self, message: &Message) {
+        if let Some(number) = message.number() {
+            self.printed.insert(message.group().to_owned(), number + 1);
+        }
+    }
+
+    /// Whether news concern messages that were printed, or stood between those.
+    fn concerns(&self, change: &OrderChange) -> bool {
+        let printed = self.printed.get(change.group()).copied().unwrap_or(0);
+        match change.news() {
+            OrderNews::Broken { from, .. } | OrderNews::Missed { from, .. } => from < printed,
+            _ => false,
+        }
+    }
+
     /// Says that messages are not, or were not, in the agreed order, and counts them.
     fn note(&mut self, change: &OrderChange) {
         let group = change.group();
@@ -340,11 +359,13 @@ fn report_losses(subscription: &Subscription, mut disorder: Disorder) -> ExitCod
     // News about what was printed may wait behind messages that are not printed any more.
     subscription.leave();
     while let Ok(event) = subscription.try_recv_event() {
-        if let Event::Order(change) = event {
+        if let Event::Order(change) = event
+            && disorder.concerns(&change)
+        {
             disorder.note(&change);
         }
     }
-    let Disorder { missed, broken } = disorder;
+    let Disorder { missed, broken, .. } = disorder;
     if counts.lost > 0 {
         output::note(format_args!("error: expected every message, saw {} packets lost", counts.lost));
     }

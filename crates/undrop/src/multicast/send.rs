@@ -441,7 +441,7 @@ mod tests {
         let node = here().seed(reader.address().to_string()).start().unwrap();
         assert!(node.wait_for_members("g", 1, Duration::from_secs(60)));
         let sender = node.sender("g").unwrap();
-        while sender.send_timeout(&[0; 1_000], Duration::from_millis(500)).is_ok() {}
+        while sender.send_timeout(&[0; 1_000], Duration::from_secs(2)).is_ok() {}
         let interrupt = Interrupt::listen().unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| flush(&node, &interrupt));
