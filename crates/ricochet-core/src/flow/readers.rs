@@ -17,8 +17,9 @@ use crate::wire::Room;
 
 /// Part of the window that the budget always reaches: twice the packets between two reports.
 const BUDGET_PART: u32 = 4;
-/// Shortest time between two requests for reports that are too rare, in microseconds.
-const EARLY_US: u64 = 1_000;
+/// Shortest time between two requests for reports that are too rare, in microseconds for each reader: each of
+/// them answers.
+const EARLY_US: u64 = 10;
 /// Time that packets may take to arrive before the budget shrinks, in microseconds.
 const DELAY_US: u64 = 5_000;
 /// Packets that the budget grows by in each round trip, once it has shrunk.
@@ -177,10 +178,10 @@ impl Readers {
 
     /// Returns whether to ask for reports although there is room, because the readers' own reports would come
     /// too late: half of what may be on its way was sent since the last ones. `part` replaces that half if it
-    /// is given.
-    /// They are asked at most once in a millisecond: each of them answers.
+    /// is given. Many readers are asked more rarely, because each of them answers.
     pub(crate) fn asks_early(&mut self, now_us: u64, part: Option<u64>) -> bool {
-        if self.limit.is_none() || (part.is_none() && !self.is_rare) || now_us < self.asked_us + EARLY_US {
+        let pause_us = EARLY_US * self.readers.len() as u64;
+        if self.limit.is_none() || (part.is_none() && !self.is_rare) || now_us < self.asked_us + pause_us {
             return false;
         }
         let since = self.next.0.saturating_sub(self.settled.max(self.asked).0);
@@ -548,9 +549,12 @@ mod tests {
             let budget = readers.budget;
             let asked = (1..=2 * budget).filter(|&number| {
                 readers.on_sent(0, 1);
-                let now_us = u64::from(number) * EARLY_US;
+                let now_us = u64::from(number) * 2 * EARLY_US;
                 let asks = readers.asks_early(now_us, None);
-                assert!(!asks || !readers.asks_early(now_us + EARLY_US - 1, Some(0)), "not again so soon");
+                assert!(
+                    !asks || !readers.asks_early(now_us + 2 * EARLY_US - 1, Some(0)),
+                    "not again so soon"
+                );
                 asks
             });
             assert_eq!(asked.count(), expected, "a budget of {budget}");
