@@ -16,9 +16,6 @@ const CALM_MAX: f64 = 0.003;
 const REST_US: [u64; 2] = [10_000_000, 60_000_000];
 /// Time with little loss after which the first rest applies again.
 const CALM_US: u64 = 5_000_000;
-/// Share of the losses at the beginning of the first rest below which the queue has ebbed. A link that loses
-/// 5 % itself has lost 8 % in the second of a slow start that overfills its queue.
-const EBBED: f64 = 0.7;
 /// Time over which losses during a rest are counted.
 pub(super) const MOMENT_US: u64 = 300_000;
 /// Repairs help if they leave at most one in this many losses.
@@ -96,7 +93,7 @@ impl Useless {
         }
         if self.passed_below > 0.0 && now_us < self.begun_us + SPAN_US {
             // The worst of these losses are settled later.
-            self.passed_below = self.passed_below.max(EBBED * loss);
+            self.passed_below = self.passed_below.max(loss / 2.0);
         }
         if !may_rest || now_us < self.judged_from_us || self.is_resting(now_us) {
             return;
@@ -104,7 +101,7 @@ impl Useless {
         if are_useless(&settled) {
             let is_first = self.rest_us == REST_US[0];
             self.rest(now_us, delay_us);
-            self.passed_below = if is_first { EBBED * loss } else { 0.0 };
+            self.passed_below = if is_first { loss / 2.0 } else { 0.0 };
         }
     }
 

@@ -43,8 +43,8 @@ impl Run {
 pub(super) struct Position {
     /// The position after the last numbered one.
     pub(super) seq: Seq,
-    /// The number after that of the position before `seq`. Of senders without a run it only tells who was
-    /// numbered later than whom.
+    /// The number that follows the one of the sender's last position. Of a sender without a run, only its
+    /// order among others counts: the sender with the smaller one was numbered earlier.
     pub(super) until: u64,
 }
 

@@ -1,7 +1,6 @@
 //! Flow control in virtual time: receivers with a bounded buffer and a time of their own for each datagram.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -13,6 +12,8 @@ use ricochet_core::tracker::Lost;
 use ricochet_core::wire::Envelope;
 use ricochet_core::wire::{Kind, messages_of};
 use ricochet_core::{FlowConfig, Follow, GroupId, Node, NodeConfig, NodeId, Outgoing};
+
+use crate::common::flights::Flights;
 
 const GROUP: GroupId = GroupId(7);
 const WINDOW: u32 = 1_024;
@@ -63,13 +64,9 @@ struct Host {
     news: Vec<(NodeId, ReaderNews)>,
 }
 
-/// Time of arrival, serial number, receiver, datagram.
-type Flight = (u64, u64, usize, Vec<u8>);
-
 struct Net {
     hosts: Vec<Host>,
-    flights: BinaryHeap<Reverse<Flight>>,
-    launched: u64,
+    flights: Flights,
     now_us: u64,
     loss: f64,
     dice: ChaCha8Rng,
@@ -112,8 +109,7 @@ impl Net {
         });
         Self {
             hosts: hosts.collect(),
-            flights: BinaryHeap::new(),
-            launched: 0,
+            flights: Flights::default(),
             now_us: 1_000_000,
             loss,
             dice: ChaCha8Rng::seed_from_u64(seed),
@@ -148,9 +144,7 @@ impl Net {
             for receiver in receivers {
                 let is_lost = (self.dice.next_u64() as f64) < self.loss * u64::MAX as f64;
                 if !is_lost {
-                    self.launched += 1;
-                    let flight = (self.now_us + 50, self.launched, receiver, datagram.clone());
-                    self.flights.push(Reverse(flight));
+                    self.flights.launch(self.now_us + 50, receiver, datagram.clone());
                 }
             }
         }
@@ -164,7 +158,7 @@ impl Net {
 
     /// Advances by one event, or by at most a millisecond.
     fn step(&mut self) {
-        let arrival = self.flights.peek().map(|Reverse(flight)| flight.0);
+        let arrival = self.flights.next_us();
         let ready = self.hosts.iter().map(|host| match host.service_us {
             Some(_) if !host.buffer.is_empty() => host.busy_until_us,
             _ => u64::MAX,
@@ -175,8 +169,7 @@ impl Net {
         });
         let next_us = ready.chain(timers).chain(arrival).min().unwrap_or(u64::MAX);
         self.now_us = self.now_us.max(next_us.min(self.now_us + 1_000));
-        while self.flights.peek().is_some_and(|Reverse(flight)| flight.0 <= self.now_us) {
-            let Some(Reverse((_, _, to, datagram))) = self.flights.pop() else { break };
+        while let Some((to, datagram)) = self.flights.arrived(self.now_us) {
             let host = &mut self.hosts[to];
             if host.buffer.len() < BUFFER { host.buffer.push_back(datagram) } else { host.overflowed += 1 }
         }
@@ -434,7 +427,7 @@ fn a_member_that_joins_later_does_not_hold_what_was_sent_before() {
     let (before, after) = (crate::common::view(&grouping), crate::common::view(&vec![vec![GROUP]; 4]));
     net.hosts[0].node.change_view(&before, &mut Out::default());
     assert!(net.offer(0, b"before"));
-    net.flights.retain(|Reverse((_, _, to, _))| *to != 3);
+    net.flights.lose_to(3);
     net.hosts[0].node.change_view(&after, &mut Out::default());
     assert!(net.offer(0, b"after"));
     assert_eq!(run_until_held(&mut net, 1, 3, 1_000_000), 3);

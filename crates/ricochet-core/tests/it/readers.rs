@@ -1,7 +1,6 @@
 //! Flow control with several groups, with readers that stand still or hear nothing, and with other traffic.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use ricochet_core::bins::Content;
 use ricochet_core::flow::ReaderNews;
@@ -10,6 +9,8 @@ use ricochet_core::outgoing::{NotTaken, OutgoingMessage};
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::{Datagram, Envelope, Kind};
 use ricochet_core::{FlowConfig, Follow, GroupId, Node, NodeConfig, NodeId, Outgoing};
+
+use crate::common::flights::Flights;
 
 const A: GroupId = GroupId(1);
 const B: GroupId = GroupId(2);
@@ -63,13 +64,9 @@ struct Host {
     news: Vec<(GroupId, NodeId, ReaderNews)>,
 }
 
-/// Time of arrival, serial number, receiver, datagram.
-type Flight = (u64, u64, usize, Vec<u8>);
-
 struct Net {
     hosts: Vec<Host>,
-    flights: BinaryHeap<Reverse<Flight>>,
-    launched: u64,
+    flights: Flights,
     now_us: u64,
     /// A receiver and the number of the packet of group A that it loses.
     loss: Option<(usize, u32)>,
@@ -95,13 +92,7 @@ impl Net {
                 news: Vec::new(),
             }
         });
-        Self {
-            hosts: hosts.collect(),
-            flights: BinaryHeap::new(),
-            launched: 0,
-            now_us: 1_000_000,
-            loss: None,
-        }
+        Self { hosts: hosts.collect(), flights: Flights::default(), now_us: 1_000_000, loss: None }
     }
 
     /// Offers a message; returns whether it was taken.
@@ -150,9 +141,7 @@ impl Net {
                     .loss
                     .is_some_and(|(deaf, number)| deaf == receiver && is_first_copy(&datagram, number));
                 if !is_lost {
-                    self.launched += 1;
-                    let flight = (self.now_us + DELAY_US, self.launched, receiver, datagram.clone());
-                    self.flights.push(Reverse(flight));
+                    self.flights.launch(self.now_us + DELAY_US, receiver, datagram.clone());
                 }
             }
         }
@@ -170,12 +159,11 @@ impl Net {
 
     /// Advances by one event, or by at most a millisecond.
     fn step(&mut self) {
-        let arrival = self.flights.peek().map(|Reverse(flight)| flight.0);
+        let arrival = self.flights.next_us();
         let timers = self.hosts.iter().filter_map(|host| host.node.poll_timeout());
         let next_us = timers.chain(arrival).min().unwrap_or(u64::MAX);
         self.now_us = self.now_us.max(next_us.min(self.now_us + 1_000));
-        while self.flights.peek().is_some_and(|Reverse(flight)| flight.0 <= self.now_us) {
-            let Some(Reverse((_, _, to, datagram))) = self.flights.pop() else { break };
+        while let Some((to, datagram)) = self.flights.arrived(self.now_us) {
             self.arrive(to, datagram);
         }
         for at in 0..self.hosts.len() {

@@ -1,6 +1,7 @@
 //! Groupings as in the papers: n nodes, d groups per node, s nodes per group (Ricochet §5).
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+pub(crate) mod flights;
 pub(crate) mod net;
 
 use rand_chacha::ChaCha8Rng;

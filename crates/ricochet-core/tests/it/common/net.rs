@@ -1,7 +1,6 @@
 //! Nodes on a network in virtual time that loses, delays and duplicates datagrams by a random seed.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -14,6 +13,8 @@ use ricochet_core::{
     Fifo, FifoConfig, GroupId, HistoryNews, Member, Node, NodeConfig, NodeId, Outgoing, Seq, StreamKey, View,
     Wish,
 };
+
+use super::flights::Flights;
 
 /// Conditions of the network.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +37,6 @@ impl Default for NetworkConditions {
 }
 
 type Packet = (NodeId, GroupId, u64);
-
-/// Time of arrival, serial number, receiver, and the datagram.
-type Flight = (u64, u64, usize, Vec<u8>);
 
 /// Messages and reports of one application.
 #[derive(Debug, Default)]
@@ -152,8 +150,7 @@ pub(crate) struct Net {
     /// Packets sent: time and payload.
     pub(crate) sent: HashMap<Packet, (u64, Vec<u8>)>,
     conditions: NetworkConditions,
-    flights: BinaryHeap<Reverse<Flight>>,
-    launched: u64,
+    flights: Flights,
     pub(crate) now_us: u64,
     dice: ChaCha8Rng,
     /// Bytes and number of the datagrams sent.
@@ -216,8 +213,7 @@ impl Net {
             nodes,
             sent: HashMap::new(),
             conditions,
-            flights: BinaryHeap::new(),
-            launched: 0,
+            flights: Flights::default(),
             now_us: 1_000_000,
             dice: ChaCha8Rng::seed_from_u64(seed),
             bytes: 0,
@@ -324,7 +320,7 @@ impl Net {
     pub(crate) fn advance(&mut self, by_us: u64) {
         let end_us = self.now_us + by_us;
         loop {
-            let arrival = self.flights.peek().map(|Reverse(flight)| flight.0);
+            let arrival = self.flights.next_us();
             let timer = (0..self.nodes.len())
                 .filter(|at| !self.down.contains(at))
                 .filter_map(|at| self.nodes[at].poll_timeout().map(|due_us| (due_us.max(self.now_us), at)))
@@ -335,7 +331,7 @@ impl Net {
             let mut wants = Wants::default();
             match (arrival, timer) {
                 (Some(at_us), _) if at_us <= next_us => {
-                    let Some(Reverse((_, _, to, datagram))) = self.flights.pop() else { break };
+                    let Some((to, datagram)) = self.flights.arrived(at_us) else { break };
                     if !self.down.contains(&to) {
                         wants.room = self.applications[to].room;
                         self.nodes[to].handle_datagram(self.now_us, Origin::Member, &datagram, &mut wants);
@@ -428,13 +424,12 @@ impl Net {
                 0 => 0,
                 jitter_us => self.dice.next_u64() % jitter_us,
             };
-            self.launched += 1;
             let due_us = self.now_us + self.conditions.delay_us + jitter_us;
             let mut datagram = datagram.to_vec();
             if let Some(tamper) = &mut self.tamper {
                 tamper(from, &mut datagram);
             }
-            self.flights.push(Reverse((due_us, self.launched, to, datagram)));
+            self.flights.launch(due_us, to, datagram);
         }
     }
 

@@ -419,6 +419,19 @@ mod tests {
     }
 
     #[test]
+    fn gateways_tell_when_they_missed_a_packet_that_they_give_up_later() {
+        let seen = Seen { figures: Figures::new(), missing_us: None, sent: 0 };
+        let at = |at_us, missed_us| Moment { at_us, missed_us, ..Moment::default() };
+        let missed = [None, None, Some(10_120_000), Some(10_120_000), Some(20_000_500)];
+        let moments: Vec<Moment> = (0..5).zip(missed).map(|(n, us)| at(5_500_000 * n, us)).collect();
+        let parts = Parts { seen: &seen, moments: &moments, is_protected: true };
+        assert_eq!(parts.losses_of_moments(), [10_120_000, 20_000_500]);
+        let reaction_s =
+            parts.reaction_s(&cell("0s none, 10s uniform:5%, 20s none"), &[0, 10_000_000, 20_000_000]);
+        assert!((reaction_s - 0.12).abs() < 1e-9, "{reaction_s}");
+    }
+
+    #[test]
     fn of_tcp_the_gateways_counts_are_used_and_without_gateways_the_link_s() {
         let moment = |at_us, offered, link_lost, queue_full, settled, stayed_lost| Moment {
             at_us,
