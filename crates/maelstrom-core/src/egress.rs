@@ -257,6 +257,8 @@ impl Egress {
     /// Sends the last repairs of this process: of all packets that wait for one, and, of a sliding window,
     /// some more. Several of its latest packets may be lost.
     pub(crate) fn finish(&mut self, outlet: &mut Outlet<'_>) {
+        // Packets that wait for others leave, and with them the repairs behind them.
+        self.sender.flush_packets(outlet);
         let sender = &mut self.sender;
         let mut emit = |repair: &CodedRepair<'_>| sender.send(repair, Refused::OutOfTurn, outlet);
         if self.coder.has_waiting() {

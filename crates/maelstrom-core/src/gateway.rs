@@ -340,8 +340,8 @@ impl Gateway {
     }
 
     /// Takes the kernel's MTU of the path to a peer, given by its number in the configuration.
-    pub fn handle_path_mtu(&mut self, now_us: u64, peer: usize, mtu: usize) {
-        self.peers[peer].handle_path_mtu(now_us, mtu);
+    pub fn handle_path_mtu(&mut self, now_us: u64, (peer, path): (usize, usize), mtu: usize) {
+        self.peers[peer].handle_path_mtu(now_us, path, mtu);
     }
 
     /// Time at which [`Gateway::handle_timeout`] is due next, unless other input changes it.

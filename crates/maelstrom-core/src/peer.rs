@@ -17,6 +17,7 @@ mod sealed;
 mod shares;
 mod start;
 mod tunnel;
+mod widths;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -38,7 +39,6 @@ use crate::ledger::TICK_US;
 use crate::multicast::FarWants;
 use crate::outbox::Outbox;
 use crate::packet::Packet;
-use crate::path_mtu::PathMtu;
 use crate::paths::{Early, Paths};
 use crate::prefixes::{LocalNetworks, PrefixTable};
 use crate::sender::Outlet;
@@ -51,7 +51,7 @@ use listed::Listed;
 use order::InOrder;
 use part::Part;
 use renewal::Renewal;
-use reports::ReportKind;
+use widths::Widths;
 
 /// Interval between Hellos to a live peer.
 const HELLO_US: u64 = 1_000_000;
@@ -124,7 +124,7 @@ pub(crate) struct Peer {
     /// would reuse its key from counter 0.
     past: Vec<Token>,
     channel: Channel,
-    path_mtu: PathMtu,
+    widths: Widths,
     pub(crate) paths: Paths,
     pub(crate) early: Early,
     /// Buffer of the early repair in use.
@@ -191,7 +191,7 @@ impl Peer {
             leaving: None,
             past: Vec::new(),
             channel: Channel::new(),
-            path_mtu: PathMtu::new(gateway.wan_mtu, outer),
+            widths: Widths::new(gateway.wan_mtu, outer, 1 + config.paths.len()),
             paths: Paths::new(config.path_use, config.paths.len()),
             early: Early::default(),
             early_body: Vec::new(),
@@ -258,16 +258,6 @@ impl Peer {
         &self.channel
     }
 
-    pub(crate) fn path_mtu(&self) -> &PathMtu {
-        &self.path_mtu
-    }
-
-    /// Takes the kernel's MTU of the path to the peer.
-    pub(crate) fn handle_path_mtu(&mut self, now_us: u64, mtu: usize) {
-        self.path_mtu.on_hint(now_us, mtu);
-        self.egress.set_datagram_max(now_us, self.path_mtu.limit());
-    }
-
     /// Whether the present session, the one before it or the next one has this epoch.
     pub(crate) fn has_epoch(&self, epoch: u32) -> bool {
         self.session.as_ref().is_some_and(|session| session.has_epoch(epoch))
@@ -308,7 +298,12 @@ impl Peer {
             return Err(Unprotected::ForeignSource);
         }
         // A router fragments or refuses it, so that it never arrives as it leaves.
-        if self.path_mtu.packet_max().is_some_and(|max| packet.as_slice().len() > max) {
+        if self
+            .widths
+            .narrowest(self.paths.usable())
+            .packet_max()
+            .is_some_and(|max| packet.as_slice().len() > max)
+        {
             return Err(Unprotected::TooLongForPath);
         }
         if !self.sharing.limit_of(left_us).contains(packet) {
@@ -379,13 +374,7 @@ impl Peer {
             self.update_thinning(now_us);
             self.unwatched_source.take_if(|(_, seen_us)| now_us >= *seen_us + UNWATCHED_US);
             self.check_liveness(now_us, entropy);
-            if self.is_up
-                && !self.far().is_standing
-                && let Some(len) = self.path_mtu.poll_probe(now_us)
-            {
-                self.send_report_as(now_us, ReportKind::Probe(len), out);
-            }
-            self.egress.set_datagram_max(now_us, self.path_mtu.limit());
+            self.probe_widths(now_us, out);
         }
         self.send_due_report(now_us, out);
         self.announce_shares(now_us, out);

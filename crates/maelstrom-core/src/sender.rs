@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::counters::{Refused, RefusedCounts, UnansweredCounts, Unsent, UnsentCounts};
 use crate::dscp::Marking;
 use crate::outbox::{Envelope, Queue};
-use crate::paths::{Load, Paths};
+use crate::paths::{Load, PathSet, Paths};
 use crate::repair_loss::RepairLoss;
 use crate::session::Sealer;
 use crate::symbol::SYMBOL_HEADER;
@@ -346,8 +346,10 @@ impl RepairSender {
         }
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
+        // The second one follows the first: on paths of different delays, further halves come between them.
+        let mut paths = None;
         for (is_second, part) in [(false, first), (true, second)] {
-            self.send_datagram(envelope, load, Half::HEADER + part.len(), outlet, |to| {
+            paths = self.send_datagram_by(paths, envelope, load, Half::HEADER + part.len(), outlet, |to| {
                 write_half_header(to, is_second, serial);
                 to[Half::HEADER..].copy_from_slice(part);
             });
@@ -363,13 +365,27 @@ impl RepairSender {
         outlet: &mut Outlet<'_>,
         write: impl FnOnce(&mut [u8]),
     ) {
+        self.send_datagram_by(None, envelope, load, body, outlet, write);
+    }
+
+    /// Sends a datagram by these paths, or else by those whose turn it is; returns them.
+    fn send_datagram_by(
+        &mut self,
+        paths: Option<PathSet>,
+        envelope: Envelope,
+        load: Load,
+        body: usize,
+        outlet: &mut Outlet<'_>,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Option<PathSet> {
         let len = SEALED_HEADER + body + TAG;
         let Some(datagram) = outlet.datagrams.reserve(len) else {
-            return self.counts.unsent.add(Unsent::QueueFull);
+            self.counts.unsent.add(Unsent::QueueFull);
+            return paths;
         };
         write(&mut datagram[SEALED_HEADER..SEALED_HEADER + body]);
         outlet.sealer.seal(outlet.now_us, datagram);
-        let paths = outlet.paths.on_sent(load, len + self.outer);
+        let paths = outlet.paths.on_sent_by(paths, load, len + self.outer);
         outlet.datagrams.commit(envelope.by(paths), len);
         self.longest[0] = self.longest[0].max(len);
         let on_link = (len + self.outer) as u64;
@@ -385,6 +401,7 @@ impl RepairSender {
             }
             Load::Control => {}
         }
+        Some(paths)
     }
 }
 

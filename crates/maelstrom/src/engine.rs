@@ -41,6 +41,8 @@ pub(crate) struct Engine {
     pub(crate) pulse: Pulse,
     /// One wire packet, cut from a captured super-packet.
     scratch: Box<[u8]>,
+    /// The same for packets of groups.
+    pub(crate) group_scratch: Vec<u8>,
     pub(crate) counts: DriverCounts,
     uncut: UncutLog,
     pub(crate) now_us: u64,
@@ -67,6 +69,7 @@ impl Engine {
             held_back: None,
             pulse: Pulse::new(boot_us()),
             scratch: vec![0; 1 << 16].into_boxed_slice(),
+            group_scratch: Vec::new(),
             counts: DriverCounts::default(),
             uncut: UncutLog::default(),
             now_us,
@@ -196,9 +199,16 @@ impl Engine {
         Ok(true)
     }
 
-    /// The parts that packets of groups pass: the core, its outbox, room for a cut packet, and the counters.
-    pub(crate) fn for_groups(&mut self) -> (&mut Gateway, &mut Outbox, &mut [u8], &mut DriverCounts) {
-        (&mut self.gateway, &mut self.out, &mut *self.scratch, &mut self.counts)
+    /// Sends the last packets and repairs of this process to all peers, and hands on those that are held.
+    pub(crate) fn finish_streams(&mut self, outlets: &mut Outlets) {
+        for peer in 0..self.gateway.config().peers.len() {
+            self.gateway.finish_stream(self.now_us, peer, &mut self.out);
+            self.flush(outlets);
+            while self.gateway.release_held(peer, &mut self.out) {
+                self.flush(outlets);
+            }
+        }
+        self.flush(outlets);
     }
 
     /// Sends all output of the core.

@@ -159,9 +159,15 @@ impl Engine {
     /// want them. Returns whether more may wait.
     pub(crate) fn drain_groups(&mut self, outlets: &mut Outlets) -> bool {
         let (mut more, mut heard) = (false, false);
+        if !self.out.recovered.is_empty() {
+            // They may be for a LAN that is about to be read.
+            self.flush(outlets);
+        }
         for section in 0..outlets.groups.len() {
-            let Some(lan) = &mut outlets.groups[section].lan else { continue };
-            match self.drain_group(section, lan) {
+            let Some(mut lan) = outlets.groups[section].lan.take() else { continue };
+            let drained = self.drain_group(section, &mut lan, outlets);
+            outlets.groups[section].lan = Some(lan);
+            match drained {
                 Ok((here, count)) => {
                     more |= here;
                     heard |= count > 0;
@@ -190,18 +196,29 @@ impl Engine {
         }
     }
 
-    fn drain_group(&mut self, section: usize, lan: &mut Lan) -> io::Result<(bool, usize)> {
-        let now_us = self.now_us;
-        let (gateway, out, scratch, counts) = self.for_groups();
+    fn drain_group(
+        &mut self,
+        section: usize,
+        lan: &mut Lan,
+        outlets: &mut Outlets,
+    ) -> io::Result<(bool, usize)> {
+        let mut scratch = std::mem::take(&mut self.group_scratch);
+        scratch.resize(1 << 16, 0);
         let drained = lan.drain(CAPTURES_MAX, |captured| {
             if captured.is_of_vlan() {
                 return;
             }
-            let cut = segment::cut(captured.packet, &captured.offload, scratch, |packet| {
-                gateway.handle_group_packet(now_us, section, packet, out);
+            let cut = segment::cut(captured.packet, &captured.offload, &mut scratch, |packet| {
+                self.gateway.handle_group_packet(self.now_us, section, packet, &mut self.out);
+                // One packet becomes a datagram for each site.
+                if self.out.is_nearly_full() {
+                    self.flush(outlets);
+                }
             });
-            counts.uncut_outgoing += u64::from(cut.is_err());
-        })?;
+            self.counts.uncut_outgoing += u64::from(cut.is_err());
+        });
+        self.group_scratch = scratch;
+        let drained = drained?;
         Ok((drained.more, drained.packets))
     }
 }

@@ -9,50 +9,46 @@ use std::io;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netio::barrier::Barrier;
+use netio::own_routes::{OwnRoutes, Way};
 use tracing::{info, warn};
 
 use crate::config::{FailChoice, GatewayConfig, Mode};
 use crate::error::StartError;
+use crate::routes::{PROTOCOL, parts};
 
-/// Number by which the kernel's tables name this program. No other one in `/etc/iproute2/rt_protos` has it.
-const PROTOCOL: u8 = 147;
 /// Lowest metric of these routes. Routes of operators and of routing daemons have lower ones.
 const METRIC: u32 = 4_000_000_000;
 
 /// Sets the routes that a configuration asks for, and removes others that a gateway with this device has set.
-///
-/// # Errors
-/// The route that could not be set; those before it are set.
-pub(crate) fn set(config: &GatewayConfig) -> Result<(), StartError> {
+/// Goes on after one that cannot be set, and returns those errors.
+pub(crate) fn set(config: &GatewayConfig) -> Vec<StartError> {
     let barrier = barrier(&config.gateway.tunnel);
     let wanted = wanted(config);
     let present = match barrier.networks() {
         Ok(present) => present,
         Err(error) if wanted.is_empty() => {
             warn!("cannot read the routes of this machine: {error}");
-            return Ok(());
+            return Vec::new();
         }
-        Err(error) => return Err(StartError::new("read the routes of this machine", error)),
+        Err(error) => return vec![StartError::new("read the routes of this machine", error)],
     };
-    let of = |network: &IpNet| (network.network(), network.prefix_len());
-    for network in wanted.iter().filter(|network| !present.contains(&of(network))) {
-        barrier.set(of(network)).map_err(|error| {
-            let remedy = if error.kind() == io::ErrorKind::AlreadyExists {
-                format!("; delete the present route of metric {}", barrier.metric)
-            } else {
-                String::new()
-            };
-            let step =
-                format!("keep packets to {network} from other routes{remedy}, or set `fail = \"open\"`");
-            StartError::new(step, error)
-        })?;
-    }
-    let is_wanted = |network: &&(IpAddr, u8)| wanted.iter().any(|one| of(one) == **network);
+    let is_wanted = |network: &&(IpAddr, u8)| wanted.iter().any(|one| parts(one) == **network);
     for network in present.iter().filter(|network| !is_wanted(network)) {
         delete(barrier, *network);
     }
-    Ok(())
+    let missing = wanted.iter().filter(|network| !present.contains(&parts(network)));
+    let failed =
+        missing.filter_map(|network| barrier.set(parts(network)).err().map(|error| (network, error)));
+    let told = failed.map(|(network, error)| {
+        let remedy = if error.kind() == io::ErrorKind::AlreadyExists {
+            format!("; delete the present route of metric {}", metric(&config.gateway.tunnel))
+        } else {
+            String::new()
+        };
+        let step = format!("keep packets to {network} from other routes{remedy}, or set `fail = \"open\"`");
+        StartError::new(step, error)
+    });
+    told.collect()
 }
 
 /// Tells which of these routes an earlier process has left, before [`set`].
@@ -72,14 +68,14 @@ pub(crate) fn remove(device: &str) {
     }
 }
 
-fn delete(barrier: Barrier, (address, prefix): (IpAddr, u8)) {
+fn delete(barrier: OwnRoutes, (address, prefix): (IpAddr, u8)) {
     if let Err(error) = barrier.remove((address, prefix)) {
         warn!("cannot delete the unreachable route to {address}/{prefix}: {error}");
     }
 }
 
 /// The networks of these routes.
-fn wanted(config: &GatewayConfig) -> Vec<IpNet> {
+pub(crate) fn wanted(config: &GatewayConfig) -> Vec<IpNet> {
     let closed = config
         .peers
         .iter()
@@ -91,11 +87,15 @@ fn wanted(config: &GatewayConfig) -> Vec<IpNet> {
     networks
 }
 
-/// The routes of a gateway with this device. Several gateways of one machine differ in its name, and their
-/// routes in the metric.
-fn barrier(device: &str) -> Barrier {
+/// The routes of a gateway with this device.
+pub(crate) fn barrier(device: &str) -> OwnRoutes {
+    OwnRoutes { protocol: PROTOCOL, way: Way::Unreachable { metric: metric(device) } }
+}
+
+/// Several gateways of one machine differ in the name of the device, and their routes in the metric.
+fn metric(device: &str) -> u32 {
     let hash = device.bytes().fold(0_u16, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
-    Barrier { protocol: PROTOCOL, metric: METRIC + u32::from(hash) }
+    METRIC + u32::from(hash)
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn gateways_of_one_machine_know_their_own_routes() {
-        let metrics: Vec<u32> = (0..50).map(|number| barrier(&format!("undrop{number}")).metric).collect();
+        let metrics: Vec<u32> = (0..50).map(|number| metric(&format!("undrop{number}"))).collect();
         let mut distinct = metrics.clone();
         distinct.sort_unstable();
         distinct.dedup();

@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 use crate::error::StartError;
 use crate::inlet::RUN_PATIENCE;
 use crate::passive::{Passive, TAP, TUNNEL};
-use crate::ports::{core_config, open_inlet, open_tap, open_tunnel};
+use crate::ports::{core_config, inner_mtu, open_inlet, open_tap, open_tunnel};
 use crate::tunnel;
 
 /// Interval between checks of the interfaces. A tap can be blind unnoticed for this time, and for as long as
@@ -96,6 +96,7 @@ impl Passive {
                 .map_err(|error| StartError::new("watch the device of the tunnel", error))?;
             info!(tun = tunnel.tun().name(), "the device of the tunnel was created again");
             self.ports.outlets.tunnel = Some(tunnel);
+            self.set_routes();
         }
         if self.ports.outlets.inlet.is_none() {
             let inlet = open_inlet(&self.config, self.ports.signs)?;
@@ -121,7 +122,17 @@ impl Passive {
             self.engine.flush(&mut self.ports.outlets);
             self.engine.gateway.reconfigure(core)?;
             self.engine.out = self.engine.gateway.outbox();
+            self.follow_file_in_tunnel();
         }
         Ok(())
+    }
+
+    /// Gives the device of the tunnel the routes and the MTU that the file asks for.
+    pub(crate) fn follow_file_in_tunnel(&mut self) {
+        self.set_routes();
+        let Some(tunnel) = &mut self.ports.outlets.tunnel else { return };
+        if let Err(error) = inner_mtu(&self.config).and_then(|mtu| tunnel.set_mtu(mtu)) {
+            warn!("{error}");
+        }
     }
 }

@@ -33,6 +33,7 @@ mod pulse;
 mod rack;
 mod random;
 mod reload;
+mod routes;
 mod segments;
 mod snapshot;
 mod split;

@@ -537,9 +537,14 @@ mod tests {
             assert!(runbook.contains(&format!("\n### {alert}\n")), "the runbook has no entry {alert}");
         }
         let concerns = maelstrom_core::observe::Concern::ALL.iter().map(|concern| concern.id());
-        for reason in
-            concerns.chain(["no_answer", "no_tap", "no_injection", "injection_by_tun", "part_unprotected"])
-        {
+        for reason in concerns.chain([
+            "no_answer",
+            "no_tap",
+            "no_injection",
+            "injection_by_tun",
+            "part_unprotected",
+            "no_route",
+        ]) {
             assert!(
                 runbook.contains(&format!("`{reason}`")),
                 "the runbook does not have the reason {reason}"

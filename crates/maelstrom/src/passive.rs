@@ -54,6 +54,7 @@ use crate::pause::{Pauses, Reason};
 use crate::ports::Ports;
 use crate::pulse::boot_us;
 use crate::rack::Racked;
+use crate::routes::RouteWatch;
 use crate::segments::Segments;
 use crate::split::Split;
 use crate::strangers::Strangers;
@@ -127,6 +128,7 @@ pub struct Passive {
     pub(crate) supervisor: Supervisor,
     pub(crate) next_interface_check_us: u64,
     pub(crate) next_reopening_us: u64,
+    pub(crate) routes: RouteWatch,
     /// Work that may wait for locks of the kernel.
     pub(crate) errands: Errands,
     /// Whether the programs of the tap are still attached.
@@ -182,6 +184,7 @@ impl Passive {
             self.engine.flush_due(clock_us(), &mut self.ports.outlets);
             self.filter_strangers();
             self.watch_interfaces();
+            self.watch_routes();
             self.follow_names();
             self.follow_path_mtu();
             self.follow_doors();

@@ -6,7 +6,7 @@ use std::iter;
 use netio::udp;
 use tracing::trace;
 
-use crate::config::{Peer, PeerPath};
+use crate::config::PeerPath;
 use crate::passive::Passive;
 
 /// Interval between questions to the kernel.
@@ -21,17 +21,15 @@ impl Passive {
         }
         self.next_path_mtu_us = now_us + ASK_US;
         let from = self.config.gateway.listen.ip();
-        let known = |peer: &&Peer| !peer.address.ip().is_unspecified();
-        for (index, peer) in self.config.peers.iter().enumerate().filter(|(_, peer)| known(peer)) {
+        for (index, peer) in self.config.peers.iter().enumerate() {
+            let first = Some(peer.address).filter(|address| !address.ip().is_unspecified());
             let stated = |path: &PeerPath| Some((path.local.map_or(from, |local| local.ip()), path.address?));
-            let further = peer.paths.iter().filter_map(stated);
-            let paths = iter::once((from, peer.address)).chain(further);
-            let known = paths.filter_map(|(from, to)| {
-                udp::path_mtu(from, to).inspect_err(|error| trace!(%error, "no path MTU")).ok()
-            });
-            // Of several paths the narrowest counts, because a datagram may take any of them.
-            if let Some(mtu) = known.min() {
-                self.engine.gateway.handle_path_mtu(now_us, index, mtu as usize);
+            let paths = iter::once(first.map(|to| (from, to))).chain(peer.paths.iter().map(stated));
+            for (path, (from, to)) in paths.enumerate().filter_map(|(path, ends)| Some((path, ends?))) {
+                match udp::path_mtu(from, to) {
+                    Ok(mtu) => self.engine.gateway.handle_path_mtu(now_us, (index, path), mtu as usize),
+                    Err(error) => trace!(%error, "no path MTU"),
+                }
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::doors::{self, Door};
 use crate::error::StartError;
 use crate::groups::{self, GroupPort};
 use crate::inlet::{Inlet, START_PATIENCE};
+use crate::routes;
 use crate::tunnel::{self, Tunnel};
 
 /// Name of a TUN device while another process has the usual one. The kernel numbers it.
@@ -67,6 +68,8 @@ impl Ports {
         inlet.connect(config, tap.as_ref(), START_PATIENCE)?;
         let is_proven = inlet.is_proven();
         let tunnel = open_tunnel(config)?;
+        let unset = tunnel.as_ref().and_then(|tunnel| routes::set(tunnel, config).into_iter().next());
+        unset.map_or(Ok(()), Err)?;
         let doors = doors::ends(config).into_iter().map(Door::open).collect();
         let groups = groups::ports(Vec::new(), config);
         let outlets = Outlets { socket, doors, inlet: Some(inlet), tunnel, groups, is_silent: false };
@@ -108,9 +111,12 @@ impl Replacement {
 
 /// Creates the device of the tunnel, if a peer is reached by it.
 pub(crate) fn open_tunnel(config: &GatewayConfig) -> Result<Option<Tunnel>, StartError> {
-    let is_v6 = config.gateway.listen.is_ipv6();
-    let open = || Tunnel::open(config, tunnel::inner_mtu(wan_mtu(config)?, is_v6));
-    tunnel::is_wanted(config).then(open).transpose()
+    tunnel::is_wanted(config).then(|| Tunnel::open(config, inner_mtu(config)?)).transpose()
+}
+
+/// Longest packet by the device of the tunnel, in bytes.
+pub(crate) fn inner_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
+    Ok(tunnel::inner_mtu(wan_mtu(config)?, config.gateway.listen.is_ipv6()))
 }
 
 /// The addresses that stay as long as the tap does. The core knows its own datagrams to others.

@@ -140,16 +140,6 @@ impl Passive {
         if replacement.tunnel.is_some() || replacement.ends_tunnel {
             self.ports.outlets.tunnel = replacement.tunnel;
         }
-        if let Some(Err(error)) = self.ports.outlets.tunnel.as_mut().map(|tunnel| tunnel.set_routes(&config))
-        {
-            warn!("{error}");
-        }
-        if let Err(error) = guard::set(&config) {
-            warn!("{error}");
-        }
-        if config.gateway.tunnel != self.config.gateway.tunnel {
-            guard::remove(&self.config.gateway.tunnel);
-        }
         if let Some(control) = control {
             self.control = control;
             self.losses.listen(&config.gateway.control);
@@ -164,7 +154,11 @@ impl Passive {
         if config.rack != self.config.rack {
             self.join_rack(config.rack.as_ref(), heartbeats);
         }
-        self.config = config;
+        let former = std::mem::replace(&mut self.config, config);
+        self.follow_file_in_tunnel();
+        if former.gateway.tunnel != self.config.gateway.tunnel {
+            guard::remove(&former.gateway.tunnel);
+        }
         self.names.configure(&self.config);
         self.split.configure(&self.config);
         self.poller = poller;

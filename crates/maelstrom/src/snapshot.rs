@@ -65,7 +65,13 @@ impl Passive {
         let rack = self.rack.as_ref().map(|racked| racked.status(*now_us));
         Status {
             schema: status::SCHEMA.to_owned(),
-            health: HealthStatus::of_gateway(&peers, tap.is_some(), injection, rack.as_ref()),
+            health: HealthStatus::of_gateway(
+                &peers,
+                tap.is_some(),
+                injection,
+                rack.as_ref(),
+                self.routes.faults(),
+            ),
             events: EventStatus::latest(*now_us, self.watch.observer(), |site| label(config, site)),
             gateway: GatewayStatus {
                 version: env!("CARGO_PKG_VERSION").into(),

@@ -29,6 +29,7 @@ use crate::pause::Pauses;
 use crate::ports::{Outlets, Ports, core_config, open_inlet_beside, open_tap};
 use crate::rack::{Racked, open_socket};
 use crate::random::{entropy, random};
+use crate::routes::RouteWatch;
 use crate::segments::Segments;
 use crate::split::Split;
 use crate::strangers::Strangers;
@@ -64,7 +65,7 @@ impl Passive {
         let signals = Signals::with_restart().map_err(|error| StartError::new("watch for signals", error))?;
         // First, so that packets stay off other ways also while a later step fails.
         guard::tell_leftovers(&config);
-        guard::set(&config)?;
+        guard::set(&config).into_iter().next().map_or(Ok(()), Err)?;
         let ports = Ports::open(&config, Signs::new(random()?))?;
         let mut gateway = new_gateway(&config)?;
         let mut losses = LossSocket::open(&config, &mut gateway, clock_us());
@@ -99,8 +100,7 @@ impl Passive {
         let mut engine = Engine::new(gateway, clock_us());
         let Inheritance { socket, rack, tunnel, former } =
             Inheritance::take(link, &config, &mut tap, &mut engine)?;
-        let tunnel = tunnel.map(|(device, routes)| Tunnel::adopt(&config, device, routes)).transpose()?;
-        guard::set(&config)?;
+        let tunnel = tunnel.map(Tunnel::adopt).transpose()?;
         let racked = config.rack.as_ref().zip(rack);
         let rack = racked.map(|(rack, left)| Racked::resume(clock_us(), rack, left)).transpose()?;
         let doors = doors::ends(&config).into_iter().map(Door::open).collect();
@@ -113,6 +113,8 @@ impl Passive {
         let parts = Parts { signals, ports, engine, rack, losses, cache, control, exporter, upgrade };
         let mut passive = Self::assemble(path, config, parts)?;
         passive.supervisor.be_silent();
+        // Last, because the other process goes on with those of its file if this one fails.
+        passive.follow_file_in_tunnel();
         Ok(passive)
     }
 
@@ -156,6 +158,7 @@ impl Passive {
             supervisor,
             next_interface_check_us: 0,
             next_reopening_us: 0,
+            routes: RouteWatch::default(),
             errands,
             attached: Errand::default(),
             next_path_mtu_us: 0,

@@ -1,18 +1,17 @@
 //! The device of the tunnel: by it packets leave for peers in tunnel mode, and those of their sites come.
 //!
 //! The device has offloads, so that one system call moves a whole super-packet. It disappears with the
-//! process, however that ends, and its routes with it. `guard.rs` decides which routes are left.
+//! process, however that ends, and its routes with it (`routes.rs`). `guard.rs` decides which ones are left.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ipnet::IpNet;
 use maelstrom_core::Scheme;
 use maelstrom_core::wire::repair_overhead;
+use netio::Offload;
 use netio::coalesce::Coalescer;
 use netio::tun::{BUFFER_LEN, Tun, TunOptions};
-use netio::{Offload, route};
-use tracing::{debug, warn};
+use tracing::{debug, info};
 
 use crate::config::{GatewayConfig, Mode};
 use crate::error::StartError;
@@ -26,7 +25,8 @@ pub(crate) struct Tunnel {
     tun: Tun,
     buffer: Box<[u8]>,
     coalescer: Coalescer,
-    routes: Vec<IpNet>,
+    /// Longest packet in bytes.
+    mtu: u32,
     /// Writes that the kernel refused.
     refused: u64,
 }
@@ -42,77 +42,49 @@ pub(crate) fn inner_mtu(wan_mtu: usize, ipv6: bool) -> usize {
 }
 
 impl Tunnel {
-    /// Creates the device for packets of up to `mtu` bytes, and sets its routes.
+    /// Creates the device for packets of up to `mtu` bytes, without routes.
     ///
     /// # Errors
     /// The step that failed, with its remedy.
     pub(crate) fn open(config: &GatewayConfig, mtu: usize) -> Result<Self, StartError> {
         let name = &config.gateway.tunnel;
-        let mtu = u32::try_from(mtu).ok();
-        let options = TunOptions { offload: true, mtu, transmit_queue: Some(QUEUE), up: true };
+        let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
+        let options = TunOptions { offload: true, mtu: Some(mtu), transmit_queue: Some(QUEUE), up: true };
         let tun = Tun::open(name, &options)
             .map_err(|error| StartError::new(format!("create TUN device {name}"), error))?;
-        let coalescer = Coalescer::new(tun.takes_udp_segments()).in_order();
-        let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
-        let mut tunnel = Self { tun, buffer, coalescer, routes: Vec::new(), refused: 0 };
-        tunnel.set_routes(config)?;
-        Ok(tunnel)
+        Ok(Self::of(tun, mtu))
     }
 
-    /// Takes the device of another process, which has these routes.
+    /// Takes the device of another process.
     ///
     /// # Errors
     /// The step that failed, with its remedy.
-    pub(crate) fn adopt(
-        config: &GatewayConfig,
-        file: OwnedFd,
-        routes: Vec<IpNet>,
-    ) -> Result<Self, StartError> {
-        let adopted = Tun::adopt(file, true);
-        let tun = adopted.map_err(|error| StartError::new("take the device of the tunnel", error))?;
+    pub(crate) fn adopt(file: OwnedFd) -> Result<Self, StartError> {
+        let failed = |error| StartError::new("take the device of the tunnel", error);
+        let tun = Tun::adopt(file, true).map_err(failed)?;
+        let mtu = tun.interface().mtu().map_err(failed)?;
+        Ok(Self::of(tun, mtu))
+    }
+
+    fn of(tun: Tun, mtu: u32) -> Self {
         let coalescer = Coalescer::new(tun.takes_udp_segments()).in_order();
-        let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
-        let mut tunnel = Self { tun, buffer, coalescer, routes, refused: 0 };
-        tunnel.set_routes(config)?;
-        Ok(tunnel)
+        Self { tun, buffer: vec![0; BUFFER_LEN].into_boxed_slice(), coalescer, mtu, refused: 0 }
     }
 
-    /// The routes that have been set.
-    pub(crate) fn routes(&self) -> &[IpNet] {
-        &self.routes
-    }
-
-    /// Sets the routes that a configuration asks for, and deletes the others.
+    /// Sets the longest packet that hosts may send by the device, in bytes.
     ///
     /// # Errors
-    /// The route that could not be set; those before it are set.
-    pub(crate) fn set_routes(&mut self, config: &GatewayConfig) -> Result<(), StartError> {
-        let routed = config.peers.iter().filter(|peer| peer.mode == Mode::Tunnel && peer.route);
-        let wanted: Vec<IpNet> = routed.flat_map(|peer| peer.networks.iter().copied()).collect();
-        let index = self.tun.interface().index();
-        let of = |network: &IpNet| (network.network(), network.prefix_len());
-        self.routes.retain(|network| {
-            let stays = wanted.contains(network);
-            if !stays && let Err(error) = route::delete(of(network), index) {
-                warn!("cannot delete the route to {network}: {error}");
-            }
-            stays
-        });
-        for network in wanted {
-            if self.routes.contains(&network) {
-                continue;
-            }
-            route::add(of(&network), index).map_err(|error| {
-                let name = self.tun.name();
-                let remedy = if error.kind() == io::ErrorKind::AlreadyExists {
-                    "; delete the present route, or set `route = false` for the peer"
-                } else {
-                    ""
-                };
-                StartError::new(format!("set the route to {network} by {name}{remedy}"), error)
-            })?;
-            self.routes.push(network);
+    /// The kernel's error.
+    pub(crate) fn set_mtu(&mut self, mtu: usize) -> Result<(), StartError> {
+        let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
+        if mtu == self.mtu {
+            return Ok(());
         }
+        let name = self.tun.name();
+        let set = self.tun.interface().set_mtu(mtu);
+        set.map_err(|error| StartError::new(format!("set the MTU of {name} to {mtu}"), error))?;
+        info!("the MTU of {name} is {mtu} now, and was {}", self.mtu);
+        self.mtu = mtu;
         Ok(())
     }
 

@@ -14,7 +14,7 @@
 //! | tc programs: load, attach | `bpf.rs` |
 //! | packets that arrive as if from the wire | `inject.rs`, `../bpf/inject.c` |
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
-//! | routes, and those that lead nowhere | `route.rs`, `barrier.rs` |
+//! | routes, and those that a program sets | `route.rs`, `own_routes.rs` |
 //! | tables of the firewall | `nftables/` |
 //! | limits on TCP segments | `clamp.rs` |
 //! | connections that end here in place of their hosts | `divert/`, `queue.rs`, `transparent.rs` |
@@ -29,7 +29,6 @@
 //! This is a driver crate: it holds the workspace's system calls and their `unsafe`, and it knows none of our
 //! protocols.
 
-pub mod barrier;
 pub mod batch;
 pub mod bpf;
 pub mod checksum;
@@ -45,6 +44,7 @@ pub mod multicast;
 mod netlink;
 mod nftables;
 pub mod offload;
+pub mod own_routes;
 pub mod pass;
 pub mod poll;
 pub mod queue;

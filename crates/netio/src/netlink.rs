@@ -2,7 +2,6 @@
 //! link.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::interface::{check, check_len};
@@ -46,36 +45,6 @@ pub(crate) fn link(index: u32) -> io::Result<(u32, Vec<u8>)> {
         ));
     };
     Ok((u32::from_ne_bytes(flags), attributes.to_vec()))
-}
-
-/// Changes one route of the main table in the calling thread's network namespace: that to `network` (its
-/// address and prefix length) by the interface `index`. `is_new`: whether it is added or deleted.
-pub(crate) fn change_route(network: (IpAddr, u8), index: u32, is_new: bool) -> io::Result<()> {
-    /// `rtmsg`: family, lengths of destination and source, type of service, table, protocol, scope, kind,
-    /// flags.
-    const ROUTE: usize = 12;
-    const RTA_DST: u16 = 1;
-    const RTA_OIF: u16 = 4;
-    let (address, prefix) = network;
-    let (family, octets) = match address {
-        IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
-        IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
-    };
-    let (kind, flags) = if is_new {
-        (libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
-    } else {
-        (libc::RTM_DELROUTE, 0)
-    };
-    let scope = if address.is_ipv4() { libc::RT_SCOPE_LINK } else { libc::RT_SCOPE_UNIVERSE };
-    let mut body = vec![0; ROUTE];
-    body[..2].copy_from_slice(&[family as u8, prefix]);
-    body[4..8].copy_from_slice(&[libc::RT_TABLE_MAIN, libc::RTPROT_STATIC, scope, libc::RTN_UNICAST]);
-    for (kind, data) in [(RTA_DST, &octets[..]), (RTA_OIF, &index.to_ne_bytes())] {
-        body.extend_from_slice(&(4 + data.len() as u16).to_ne_bytes());
-        body.extend_from_slice(&kind.to_ne_bytes());
-        body.extend_from_slice(data);
-    }
-    Requests::open()?.command(kind, flags, &body)
 }
 
 /// Returns whether an interface has this filter of clsact, in the calling thread's network namespace.

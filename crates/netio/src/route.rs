@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::interface::{check, check_len};
-use crate::netlink::{attributes, change_route, word};
+use crate::netlink::{attributes, word};
 
 /// `nlmsghdr`: length, kind, flags, sequence, port.
 const HEADER: usize = 16;
@@ -68,23 +68,6 @@ impl Routes {
         let len = check_len(unsafe { libc::recv(fd, answer.as_mut_ptr().cast(), answer.len(), 0) })?;
         interface_in(&answer[..len])
     }
-}
-
-/// Adds a route to a network, given by its address and the length of its prefix, by an interface of the
-/// calling thread's network namespace. It disappears with the interface. May wait for a lock of the kernel.
-///
-/// # Errors
-/// The kernel's error: `EEXIST` if there is a route to this network.
-pub fn add(network: (IpAddr, u8), interface: u32) -> io::Result<()> {
-    change_route(network, interface, true)
-}
-
-/// Deletes such a route. May wait for a lock of the kernel.
-///
-/// # Errors
-/// The kernel's error: `ESRCH` if there is none.
-pub fn delete(network: (IpAddr, u8), interface: u32) -> io::Result<()> {
-    change_route(network, interface, false)
 }
 
 fn request(bytes: &mut [u8; REQUEST_MAX], source: IpAddr, destination: IpAddr, arrives_by: u32) -> &[u8] {

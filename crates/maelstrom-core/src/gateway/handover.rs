@@ -19,13 +19,15 @@ impl Gateway {
         self.peers.iter().all(Peer::may_hand_over)
     }
 
-    /// Sends repairs of the packets that wait for one, at the end of the streams to the peers, and hands on
-    /// packets that are held. The outbox must be empty.
-    pub fn finish_streams(&mut self, now_us: u64, out: &mut Outbox) {
-        for peer in &mut self.peers {
-            peer.finish_stream(now_us, out);
-            peer.release_held(out);
-        }
+    /// Sends packets and repairs that wait, at the end of the stream to a peer. The outbox must be empty.
+    pub fn finish_stream(&mut self, now_us: u64, peer: usize, out: &mut Outbox) {
+        self.peers[peer].finish_stream(now_us, out);
+    }
+
+    /// Hands on packets of a peer that are held, as far as the outbox has room; returns whether there are
+    /// more.
+    pub fn release_held(&mut self, peer: usize, out: &mut Outbox) -> bool {
+        self.peers[peer].release_held(out)
     }
 
     /// Returns the sessions of the peers that are up, for [`Gateway::watch_for`].

@@ -33,7 +33,7 @@ pub const SECTIONS_MAX: usize = 8;
 const LOOK_US: u64 = 100_000;
 /// Time for which far sites are told that a group is not wanted any more.
 const ENDED_US: u64 = 12_000_000;
-/// Maximum number of entries of an announcement.
+/// Maximum number of entries of an announcement. A site that wants more gets the first ones.
 const WANTS_MAX: usize = 4_096;
 
 /// Groups that cross the tunnels: a section of the configuration.
@@ -105,17 +105,44 @@ impl Section {
         let [outward, inward] = [BitRate::new(config.bps_max), BitRate::new(config.bps_max)];
         Self { config, outward, inward, counts: MulticastCounts::default(), members: Members::default() }
     }
+
+    /// The section by another configuration, with its counts and members.
+    fn reconfigured(self, config: MulticastConfig) -> Self {
+        if config.bps_max == self.config.bps_max {
+            return Self { config, ..self };
+        }
+        Self { counts: self.counts, members: self.members, ..Self::new(config) }
+    }
 }
 
 impl Multicast {
-    /// Takes other sections. Those that stay keep their counts and members.
+    /// Takes other sections. Those that stay keep their counts and members, also with another rate, or with
+    /// other groups beside some of the same.
     pub(crate) fn reconfigure(&mut self, configs: &[MulticastConfig]) {
-        let mut old = std::mem::take(&mut self.sections);
-        for config in configs {
-            let at = old.iter().position(|section| section.config == *config);
-            let section = at.map_or_else(|| Section::new(config.clone()), |at| old.swap_remove(at));
-            self.sections.push(section);
+        let mut old: Vec<_> = std::mem::take(&mut self.sections).into_iter().map(Some).collect();
+        let same = |old: &MulticastConfig, new: &MulticastConfig| old == new;
+        let groups = |old: &MulticastConfig, new: &MulticastConfig| {
+            (&old.groups, old.wanted) == (&new.groups, new.wanted)
+        };
+        let some = |old: &MulticastConfig, new: &MulticastConfig| {
+            old.wanted == new.wanted && old.groups.iter().any(|one| new.groups.contains(one))
+        };
+        let mut found: Vec<Option<Section>> = configs.iter().map(|_| None).collect();
+        for is_it in [same, groups, some] {
+            for (config, found) in configs.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+                let it = |section: &&mut Option<Section>| {
+                    section.as_ref().is_some_and(|section| is_it(&section.config, config))
+                };
+                *found = old.iter_mut().find(it).and_then(Option::take);
+            }
         }
+        let sections = configs.iter().zip(found);
+        self.sections = sections
+            .map(|(config, found)| match found {
+                Some(section) => section.reconfigured(config.clone()),
+                None => Section::new(config.clone()),
+            })
+            .collect();
         self.table = table(configs);
         // One allocation, before packets flow.
         self.copy.reserve(if configs.is_empty() { 0 } else { PACKET_BYTES_MAX });
@@ -129,15 +156,20 @@ impl Multicast {
         }
         self.next_look_us = now_us + LOOK_US;
         let mut wanted = Vec::new();
-        for section in &mut self.sections {
+        for (index, section) in self.sections.iter_mut().enumerate() {
             section.members.update(now_us);
             match section.config.wanted {
                 Wanted::All => wanted.extend_from_slice(&section.config.groups),
-                Wanted::Members => wanted.extend(section.members.iter().map(IpNet::from)),
+                Wanted::Members => {
+                    // A section may have had more groups.
+                    let ours = section.members.iter().filter(|group| self.table.find(*group) == Some(index));
+                    wanted.extend(ours.map(IpNet::from));
+                }
             }
         }
         // Hosts may join thousands of groups.
         wanted.sort_unstable();
+        wanted.truncate(WANTS_MAX);
         if now_us >= self.ended_until_us {
             self.wants.retain(|want| !want.ends);
         }

@@ -76,17 +76,31 @@ pub(super) struct Divider {
 impl Divider {
     /// Returns the path of a datagram of `bytes` bytes, of those in the set.
     pub(super) fn take(&mut self, set: PathSet, bytes: usize) -> usize {
-        let bytes = bytes as f64;
-        for path in set.iter() {
-            let room = &mut self.rooms[path];
-            room.credit = (room.credit + room.share * bytes).min(DEBT_MAX);
-        }
+        self.owe(set, bytes);
         let credit = |path: usize| self.rooms[path].credit;
         let most = |best: usize, path: usize| if credit(path) > credit(best) { path } else { best };
         let chosen = set.iter().filter(|&path| self.rooms[path].share > 0.0).reduce(most);
         let Some(path) = chosen else { return set.iter().next().unwrap_or(0) };
-        self.rooms[path].credit = (self.rooms[path].credit - bytes).max(-DEBT_MAX);
+        self.spend(path, bytes);
         path
+    }
+
+    /// Takes a datagram of `bytes` bytes that must follow another one on its path.
+    pub(super) fn take_by(&mut self, set: PathSet, path: usize, bytes: usize) {
+        self.owe(set, bytes);
+        self.spend(path, bytes);
+    }
+
+    /// Gives each path of the set its share of a datagram.
+    fn owe(&mut self, set: PathSet, bytes: usize) {
+        for path in set.iter() {
+            let room = &mut self.rooms[path];
+            room.credit = (room.credit + room.share * bytes as f64).min(DEBT_MAX);
+        }
+    }
+
+    fn spend(&mut self, path: usize, bytes: usize) {
+        self.rooms[path].credit = (self.rooms[path].credit - bytes as f64).max(-DEBT_MAX);
     }
 
     /// Forgets what a path carries, because it has been dead.

@@ -36,6 +36,16 @@ const MARGIN_US: i64 = 2_000;
 /// Divisor by which the longest delay of a path comes down with each datagram.
 const FADE: i64 = 256;
 
+/// Consequence of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Nothing,
+    /// This answer is due.
+    Answer(Probe),
+    /// A question was answered, which was padded to a datagram of this length; 0 if it was not padded.
+    Passed(usize),
+}
+
 /// The paths to one peer.
 #[derive(Debug)]
 pub(crate) struct Paths {
@@ -71,6 +81,11 @@ impl Paths {
         self.near = self.usable;
     }
 
+    /// The paths that datagrams may take.
+    pub(crate) fn usable(&self) -> PathSet {
+        self.usable
+    }
+
     /// Whether there is more than one.
     pub(crate) fn are_several(&self) -> bool {
         self.states.len() > 1
@@ -95,6 +110,16 @@ impl Paths {
     /// Whether there are several paths, of which one is known to work.
     fn is_known(&self) -> bool {
         self.are_several() && self.states.iter().any(PathState::answers)
+    }
+
+    /// Counts a sealed datagram that takes these paths, or else those of [`Paths::on_sent`]; returns them.
+    pub(crate) fn on_sent_by(&mut self, paths: Option<PathSet>, load: Load, bytes: usize) -> PathSet {
+        let Some(paths) = paths else { return self.on_sent(load, bytes) };
+        if (self.used, load) == (PathUse::Spread, Load::Packets) {
+            paths.iter().for_each(|path| self.divider.take_by(self.near, path, bytes));
+        }
+        self.count_sent(paths, load, bytes);
+        paths
     }
 
     /// Counts a sealed datagram of `bytes` bytes on the link, and returns the paths that it takes.
@@ -182,6 +207,20 @@ impl Paths {
         is_due.then(|| self.probe(path, path as u8, None, bytes))
     }
 
+    /// The paths that answer and may be asked by length now.
+    pub(crate) fn ready_for_length(&self, now_us: u64) -> PathSet {
+        let states = self.states.iter().enumerate();
+        let ready = states.filter(|(_, state)| state.answers() && state.may_ask_by_length(now_us));
+        ready.fold(PathSet::NONE, |set, (path, _)| set.with(path))
+    }
+
+    /// Returns a question for a datagram of `len` bytes, which is `bytes` long on the link. If it is
+    /// answered, the path carries this length ([`Reply::Passed`]); if not, the path need not be dead.
+    pub(crate) fn ask_by_length(&mut self, now_us: u64, path: usize, len: usize, bytes: usize) -> Probe {
+        self.states[path].on_ask_by_length(now_us, len);
+        self.probe(path, path as u8, None, bytes)
+    }
+
     /// Whether a probe from `source` shows that the peer is there on a path.
     pub(crate) fn is_proof(&mut self, path: usize, source: Source, probe: &Probe) -> bool {
         let state = self.states.get_mut(path);
@@ -195,8 +234,8 @@ impl Paths {
         Probe { path: number, echo, sent, expected, lost }
     }
 
-    /// Takes a probe that arrived by a path and was sent at `sent`; returns the answer to a question. Before
-    /// it, [`Paths::on_received`] has counted its datagram. `bytes`: length of the answer on the link.
+    /// Takes a probe that arrived by a path and was sent at `sent`; returns its consequence. Before it,
+    /// [`Paths::on_received`] has counted its datagram. `bytes`: length of the answer on the link.
     pub(crate) fn on_probe(
         &mut self,
         now_us: u64,
@@ -204,19 +243,19 @@ impl Paths {
         sent: SendTime,
         probe: &Probe,
         bytes: usize,
-    ) -> Option<Probe> {
+    ) -> Reply {
         // Its own datagram is not among those that it counts.
         self.states[path].on_peer_sent(probe.sent.saturating_add(1));
         self.states[path].on_peer_counts(probe.expected, probe.lost);
         match probe.echo {
-            None => Some(self.probe(path, probe.path, Some(sent), bytes)),
+            None => Reply::Answer(self.probe(path, probe.path, Some(sent), bytes)),
             // Something on the way may have led the question or the answer to another path.
             Some(asked) if usize::from(probe.path) == path => {
                 self.states[path].on_answer(now_us, asked.until_us(now_us));
                 self.check(now_us);
-                None
+                Reply::Passed(self.states[path].length_of(asked))
             }
-            Some(_) => None,
+            Some(_) => Reply::Nothing,
         }
     }
 

@@ -20,6 +20,9 @@ const HOLD_US: u64 = 1_000_000;
 const BELIEVED_MAX_US: u64 = 2_000_000;
 /// Time for which another address of the peer is asked before a third one may be.
 const TRY_US: u64 = 1_000_000;
+/// Number of padded questions whose answers are awaited: those of more than two seconds, in which a length is
+/// found not to pass.
+const LENGTHS: usize = 12;
 /// Number of probes over which the recent loss is an average.
 const LATELY: f64 = 16.0;
 /// Number of datagrams by which a probe may come late.
@@ -104,6 +107,10 @@ pub(super) struct PathState {
     is_alive: bool,
     /// Time of the first question since the last answer.
     asked_us: Option<u64>,
+    /// Time of the latest question.
+    latest: Option<SendTime>,
+    /// Times of the latest padded questions, and the lengths of their datagrams.
+    by_length: [Option<(SendTime, usize)>; LENGTHS],
     /// Time since which it answers.
     since_us: Option<u64>,
     next_ask_us: u64,
@@ -193,10 +200,36 @@ impl PathState {
 
     /// Notes a question.
     pub(super) fn on_ask(&mut self, now_us: u64) {
+        self.note_question(now_us);
         let asked_us = *self.asked_us.get_or_insert(now_us);
         let overdue_us = asked_us + self.rtt_us.unwrap_or(0) + OVERDUE_US;
         let is_doubted = self.since_us.is_some() && now_us >= overdue_us;
         self.next_ask_us = now_us + if is_doubted { DOUBT_US } else { ASK_US };
+    }
+
+    /// Whether the answer to a padded question that is sent now could not be taken for that to another one:
+    /// answers repeat the time of the question.
+    pub(super) fn may_ask_by_length(&self, now_us: u64) -> bool {
+        self.latest != Some(SendTime::at(now_us))
+    }
+
+    fn note_question(&mut self, now_us: u64) {
+        let at = SendTime::at(now_us);
+        self.latest = Some(at);
+        // A padded one of this time could not be told from it.
+        self.by_length.iter_mut().for_each(|one| _ = one.take_if(|(of, _)| *of == at));
+    }
+
+    /// Notes a question padded to a datagram of this length.
+    pub(super) fn on_ask_by_length(&mut self, now_us: u64, len: usize) {
+        self.by_length.rotate_right(1);
+        self.by_length[0] = Some((SendTime::at(now_us), len));
+    }
+
+    /// Length of the padded question that was asked at this time; 0 if it was another question.
+    pub(super) fn length_of(&self, asked: SendTime) -> usize {
+        let mut known = self.by_length.iter().flatten();
+        known.find(|(at, _)| *at == asked).map_or(0, |(_, len)| *len)
     }
 
     /// Whether a question is due at another address, from which a question of the peer has come. The address
@@ -207,6 +240,7 @@ impl PathState {
             return false;
         }
         self.candidate = Some((source, now_us));
+        self.note_question(now_us);
         true
     }
 

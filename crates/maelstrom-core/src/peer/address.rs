@@ -106,7 +106,7 @@ impl Peer {
         let before = std::mem::replace(&mut self.config.address, address);
         self.roaming.moves += u64::from(before != address);
         if before.ip() != address.ip() {
-            self.path_mtu.restart();
+            self.widths.first().restart();
         }
         self.stay();
         // The peer learns at once where we are.

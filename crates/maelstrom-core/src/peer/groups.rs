@@ -33,7 +33,7 @@ impl Peer {
         }
         self.groups.on_told(now_us);
         self.groups.expire(now_us);
-        let body_max = self.path_mtu.limit().saturating_sub(SEALED_HEADER + TAG);
+        let body_max = self.path_mtu().limit().saturating_sub(SEALED_HEADER + TAG);
         let mut rest = wants;
         while !rest.is_empty() {
             let mut len = Want::HEADER;

@@ -153,7 +153,7 @@ impl Peer {
             position: self.egress.next().0,
             report,
             link: self.egress.memory(),
-            lengths: self.path_mtu.lengths(),
+            lengths: self.path_mtu().lengths(),
             arrived: Vec::new(),
             counts: [self.sessions, self.renewals],
         })
@@ -219,8 +219,8 @@ impl Peer {
         self.names = Some(left.names.clone());
         self.egress.continue_at(Seq(left.position), report.loss.repairs);
         self.egress.recall(now_us, &left.link, &report);
-        self.path_mtu.resume(now_us, left.lengths);
-        self.egress.set_datagram_max(now_us, self.path_mtu.limit());
+        self.widths.first().resume(now_us, left.lengths);
+        self.follow_widths(now_us);
         self.channel.resume(now_us, report);
         [self.sessions, self.renewals] = left.counts;
         self.is_up = self.channel.works(now_us);

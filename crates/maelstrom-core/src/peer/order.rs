@@ -83,15 +83,17 @@ impl Peer {
         }
     }
 
-    /// Hands on all packets that are held, because another process goes on.
-    pub(crate) fn release_held(&mut self, out: &mut Outbox) {
-        let Self { order: Some(order), ingress, identity, .. } = self else { return };
+    /// Hands on the packets that are held, because another process goes on, as far as the outbox has room;
+    /// returns whether there are more.
+    pub(crate) fn release_held(&mut self, out: &mut Outbox) -> bool {
+        let Self { order: Some(order), ingress, identity, .. } = self else { return false };
         let (line, identity) = (&mut order.line, &*identity);
         while line.awaited().is_some() {
             line.give_up();
         }
         let mut stamp = |origin: &Origin, packet: &mut [u8]| ingress.on_handed_on(identity, origin, packet);
         line.drain(&mut out.recovered, &mut stamp);
+        line.state().waiting > 0
     }
 
     /// Hands on the packets of the ingress whose turn it is, and holds those that came early.

@@ -8,7 +8,7 @@ use crate::counters::{Rejected, Unsent};
 use crate::ecn::Ecn;
 use crate::ingress::IngressCx;
 use crate::outbox::{Envelope, Outbox};
-use crate::paths::Load;
+use crate::paths::{Load, Reply};
 use crate::wire::{BodyKind, Probe, RecipeView, SEALED_HEADER, SendTime, TAG};
 
 /// Length of a sealed probe.
@@ -74,7 +74,7 @@ impl Peer {
         self.paths.check(now_us);
         let bytes = self.on_link(PROBE);
         while let Some((path, question)) = self.paths.poll_question(now_us, bytes) {
-            self.send_probe(now_us, Envelope::to(self.index).by(path), &question, out);
+            self.send_probe(now_us, Envelope::to(self.index).by(path), &question, PROBE, out);
         }
     }
 
@@ -106,24 +106,39 @@ impl Peer {
             } else if probe.echo.is_none() {
                 path = number;
                 if let Some(question) = self.paths.try_elsewhere(now_us, number, source, bytes) {
-                    self.send_probe(now_us, back, &question, out);
+                    self.send_probe(now_us, back, &question, PROBE, out);
                 }
             }
         }
-        if let Some(answer) = self.paths.on_probe(now_us, path, sent, &probe, bytes) {
-            self.send_probe(now_us, back, &answer, out);
+        match self.paths.on_probe(now_us, path, sent, &probe, bytes) {
+            Reply::Answer(answer) => self.send_probe(now_us, back, &answer, PROBE, out),
+            Reply::Passed(len) => {
+                if let Some(width) = self.widths.of(path) {
+                    width.on_report(now_us, len, true, 0);
+                }
+            }
+            Reply::Nothing => {}
         }
         Ok(())
     }
 
-    fn send_probe(&mut self, now_us: u64, to: Envelope, probe: &Probe, out: &mut Outbox) {
+    /// Sends a probe in a datagram of at least `len` bytes.
+    pub(super) fn send_probe(
+        &mut self,
+        now_us: u64,
+        to: Envelope,
+        probe: &Probe,
+        len: usize,
+        out: &mut Outbox,
+    ) {
+        let len = len.max(PROBE);
         let Some(session) = &mut self.session else { return };
-        let Some(datagram) = out.datagrams.reserve(PROBE) else {
+        let Some(datagram) = out.datagrams.reserve(len) else {
             return self.egress.on_unsent(Unsent::QueueFull);
         };
-        probe.write(&mut datagram[SEALED_HEADER..PROBE - TAG]);
+        probe.write(&mut datagram[SEALED_HEADER..len - TAG]);
         session.sealer.seal(now_us, datagram);
-        out.datagrams.commit(to, PROBE);
+        out.datagrams.commit(to, len);
     }
 
     /// Takes an authentic repair, or keeps it while its packets may be on a slower path.

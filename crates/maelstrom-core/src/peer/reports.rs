@@ -59,9 +59,11 @@ impl Peer {
             let is_heard = report.silence_ms.is_some_and(|ms| ms <= HEARD_MS);
             let sent = self.egress.take_longest();
             if report.is_standing {
-                self.path_mtu.on_full_queue(now_us);
+                self.widths.on_full_queue(now_us);
             }
-            self.path_mtu.on_report(now_us, usize::from(report.longest), is_heard, sent);
+            if !self.paths.are_several() {
+                self.widths.first().on_report(now_us, usize::from(report.longest), is_heard, sent);
+            }
         }
         self.channel.on_report(now_us, report);
         self.ingress.set_rtt(self.channel.rtt_us());

@@ -42,12 +42,12 @@ impl Peer {
         self.ingress.restart(&self.ingress_config);
         self.channel.restart();
         self.egress.on_far_restart();
-        self.path_mtu.restart();
+        self.widths.restart();
         self.paths.restart();
         self.early.clear();
         self.groups.restart();
         self.begin_order();
-        self.egress.set_datagram_max(now_us, self.path_mtu.limit());
+        self.follow_widths(now_us);
         self.sessions += 1;
         Ok(())
     }

@@ -28,7 +28,7 @@ impl Probe {
     /// Length on the wire in bytes.
     pub const LEN: usize = 2 + 4 + 3 * 8;
 
-    /// Writes the body into `to`, which is [`Probe::LEN`] bytes.
+    /// Writes the body into `to`, which is [`Probe::LEN`] bytes or longer, and fills the rest with zeros.
     pub fn write(&self, to: &mut [u8]) {
         let mut writer = Writer::new(to);
         writer.put(&[BodyKind::Probe.to_wire(), self.path]);
@@ -36,12 +36,14 @@ impl Probe {
         for count in [self.sent, self.expected, self.lost] {
             writer.put(&count.to_be_bytes());
         }
+        to[Self::LEN..].fill(0);
     }
 
     /// Reads an authenticated body.
     ///
     /// # Errors
-    /// [`Rejected::Malformed`] for a wrong length, a time that is none, or more losses than datagrams.
+    /// [`Rejected::Malformed`] for a wrong length, padding that is not zero or that of an answer, a time that
+    /// is none, or more losses than datagrams.
     pub fn read(body: &[u8]) -> Result<Self, Rejected> {
         let mut reader = Reader(body);
         let [_kind, path] = reader.array()?;
@@ -50,7 +52,9 @@ impl Probe {
             time => Some(SendTime::from_wire(time).ok_or(Rejected::Malformed)?),
         };
         let probe = Self { path, echo, sent: reader.u64()?, expected: reader.u64()?, lost: reader.u64()? };
-        if probe.lost > probe.expected || !reader.rest().is_empty() {
+        let padding = reader.rest();
+        let is_padded = padding.iter().any(|&byte| byte != 0) || probe.echo.is_some() && !padding.is_empty();
+        if probe.lost > probe.expected || is_padded {
             return Err(Rejected::Malformed);
         }
         Ok(probe)
@@ -71,7 +75,13 @@ mod tests {
             for cut in 0..body.len() {
                 assert_eq!(Probe::read(&body[..cut]), Err(Rejected::Malformed));
             }
-            assert_eq!(Probe::read(&[&body[..], &[0]].concat()), Err(Rejected::Malformed));
+            // A question may be padded, with zeros.
+            let mut long = vec![7; 1_400];
+            probe.write(&mut long);
+            let expected = if echo.is_none() { Ok(probe) } else { Err(Rejected::Malformed) };
+            assert_eq!(Probe::read(&long), expected);
+            long[1_000] = 1;
+            assert_eq!(Probe::read(&long), Err(Rejected::Malformed));
             Probe { lost: 901, ..probe }.write(&mut body);
             assert_eq!(Probe::read(&body), Err(Rejected::Malformed));
             body[2] = 1;

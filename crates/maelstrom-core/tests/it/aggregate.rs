@@ -101,3 +101,17 @@ fn a_shorter_limit_counts_at_once() {
     pair.send_by_tunnel(A, &[packet(1, 100)]);
     assert_eq!((pair.recovered[B].len(), pair.status(A, |peer| peer.sessions)), (2, 1));
 }
+
+#[test]
+fn packets_that_wait_leave_at_the_end_of_a_stream_and_their_repairs_behind_them() {
+    let mut pair = up(1_000_000);
+    let sent: Vec<_> = (0..5).map(|n| packet(n, 100)).collect();
+    pair.send_by_tunnel(A, &sent);
+    pair.advance(1_000);
+    assert!(pair.recovered[B].is_empty());
+    let before = pair.status(A, |peer| peer.egress.repair_packets);
+    pair.gateways[A].finish_stream(pair.now_us, 0, &mut pair.out[A]);
+    pair.exchange();
+    assert!(pair.recovered[B] == sent);
+    assert!(pair.status(A, |peer| peer.egress.repair_packets) > before);
+}

@@ -163,7 +163,7 @@ fn repairs_fit_the_path_from_the_moment_that_its_mtu_is_told() {
         pair.sent_datagrams.take().unwrap().iter().map(Vec::len).max().unwrap()
     };
     assert!(longest(&mut pair, 0) > 1_300);
-    pair.gateways[A].handle_path_mtu(pair.now_us, 0, 1_340);
+    pair.gateways[A].handle_path_mtu(pair.now_us, (0, 0), 1_340);
     assert!(longest(&mut pair, 100) <= 1_340 - 28);
 }
 

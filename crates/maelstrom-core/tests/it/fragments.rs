@@ -52,7 +52,7 @@ fn narrowed(schedule: &Schedule, start: u32, every_us: u64, tells: bool) -> Pair
     }
     pair.datagram_max = MTU - 28;
     if tells {
-        pair.gateways[A].handle_path_mtu(pair.now_us, 0, MTU);
+        pair.gateways[A].handle_path_mtu(pair.now_us, (0, 0), MTU);
     }
     for n in start + 300..start + 1_000 {
         let whole = long(n);

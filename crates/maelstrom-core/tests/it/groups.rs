@@ -205,3 +205,57 @@ fn a_site_gets_the_groups_that_its_hosts_are_in_and_no_others() {
     net.advance(300_000_000);
     assert!(wanted(&net).is_empty());
 }
+
+#[test]
+fn a_section_with_another_rate_or_more_groups_goes_on_without_a_gap() {
+    let of_members = |groups: &[&str], bps_max| MulticastConfig {
+        groups: groups.iter().map(|text| text.parse().unwrap()).collect(),
+        wanted: Wanted::Members,
+        bps_max,
+    };
+    let mut configs = sites(2, 1);
+    configs[1].multicast = vec![of_members(&["239.1.0.0/16"], 80_000)];
+    let mut net = Net::up(configs.clone());
+    net.hear(1, 0, &report(4, GROUP));
+    net.advance(1_000_000);
+    let wanted = |net: &Net| net.gateways[1].group_members(0).0.len();
+    assert_eq!(wanted(&net), 1);
+    let mut number = 0;
+    for section in
+        [of_members(&["239.1.0.0/16"], 8_000_000), of_members(&["239.9.0.0/16", "239.1.0.0/16"], 8_000_000)]
+    {
+        let config = Config { multicast: vec![section], ..configs[1].clone() };
+        net.gateways[1].reconfigure(config).unwrap();
+        for _ in 0..40 {
+            number += 1;
+            net.hear(0, 0, &packet(HOST, GROUP, 8, number));
+            net.advance(50_000);
+        }
+        assert_eq!((net.got[1].len(), wanted(&net)), (usize::from(number), 1));
+    }
+}
+
+#[test]
+fn a_site_that_wants_too_many_groups_is_not_announced_over_and_over() {
+    let mut configs = sites(2, 1);
+    configs[1].multicast = (0..6)
+        .map(|of| MulticastConfig {
+            groups: vec![format!("239.{of}.0.0/16").parse().unwrap()],
+            wanted: Wanted::Members,
+            bps_max: 80_000,
+        })
+        .collect();
+    let mut net = Net::up(configs);
+    for (of, number) in (0..6_u8).flat_map(|of| (0..1_000_u32).map(move |number| (of, number))) {
+        let group = [239, of, (number >> 8) as u8, number as u8];
+        net.hear(1, usize::from(of), &report(4, group));
+    }
+    net.advance(3_000_000);
+    let members = (0..6).map(|section| net.gateways[1].group_members(section).0.len());
+    assert_eq!(members.sum::<usize>(), 6_000, "more than an announcement has");
+    let sent = |net: &Net| net.flights;
+    let before = sent(&net);
+    net.advance(5_000_000);
+    // Reports and greetings alone: four a second and one, in both directions.
+    assert!(sent(&net) - before < 100, "{}", sent(&net) - before);
+}

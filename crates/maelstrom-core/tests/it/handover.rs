@@ -3,7 +3,7 @@
 //! The path is trusted: the tests lose packets but no repairs.
 
 use maelstrom_core::counters::Rejected;
-use maelstrom_core::{Config, Gateway, PeerConfig, PeerHandover, PeerKey, Schedule};
+use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerHandover, PeerKey, Schedule};
 
 use crate::pair::{A, B, Pair, coin, payload, trusting, tunnel, udp};
 use crate::stalls::Streams;
@@ -11,6 +11,12 @@ use crate::stalls::Streams;
 /// A gateway that chooses its code.
 fn auto(side: usize) -> Config {
     Config { schedule: Schedule::Auto, ..trusting(side) }
+}
+
+/// Lets a gateway with one peer send what waits, for the outbox of one call.
+pub(crate) fn finish_streams(gateway: &mut Gateway, now_us: u64, out: &mut Outbox) {
+    gateway.finish_stream(now_us, 0, out);
+    assert!(!gateway.release_held(0, out));
 }
 
 fn sessions(streams: &Streams) -> [u64; 2] {
@@ -49,7 +55,7 @@ fn take_over(streams: &mut Streams, side: usize) -> usize {
 /// The same, after a change of what the next process is told.
 fn take_over_with(streams: &mut Streams, side: usize, change: impl FnOnce(&mut PeerHandover)) -> usize {
     let pair = &mut streams.pair;
-    pair.gateways[side].finish_streams(pair.now_us, &mut pair.out[side]);
+    finish_streams(&mut pair.gateways[side], pair.now_us, &mut pair.out[side]);
     pair.exchange();
     let mut left = pair.gateways[side].hand_over();
     change(&mut left[0]);
@@ -292,7 +298,7 @@ fn the_next_process_of_a_tunnel_hands_on_each_packet_once() {
             // Another peer is late.
             streams.run([0, 50, 700][usize::from(round)]);
             let pair = &mut streams.pair;
-            pair.gateways[B].finish_streams(pair.now_us, &mut pair.out[B]);
+            finish_streams(&mut pair.gateways[B], pair.now_us, &mut pair.out[B]);
             pair.exchange();
             let left = pair.gateways[B].hand_over();
             assert_eq!(next.resume(pair.now_us, &left), 1);

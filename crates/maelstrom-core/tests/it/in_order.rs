@@ -203,3 +203,23 @@ fn a_recovered_tcp_segment_keeps_its_timestamp_if_it_comes_in_order() {
         assert_eq!(pair.recovered[B] == sent, !is_raised, "{ms} ms");
     }
 }
+
+#[test]
+fn all_packets_that_are_held_at_the_end_of_a_stream_are_handed_on() {
+    let off = |side| held(Config { requests: Requests::Off, ..tunnel(side) }, 10_000);
+    let mut pair = Pair::up([A, B].map(off));
+    pair.lose_datagram = Box::new(|| true);
+    pair.send_by_tunnel(A, &(0..200).map(packet).collect::<Vec<_>>());
+    pair.lose_datagram = Box::new(|| false);
+    // More than an outbox holds.
+    let sent: Vec<_> = (200..2_200).map(packet).collect();
+    sent.chunks(10).for_each(|some| pair.send_by_tunnel(A, some));
+    assert_eq!(state(&pair).waiting, 2_000);
+    let mut rounds = 0;
+    while pair.gateways[B].release_held(0, &mut pair.out[B]) {
+        pair.exchange();
+        rounds += 1;
+    }
+    pair.exchange();
+    assert!(rounds > 1 && pair.recovered[B] == sent, "{rounds}: {}", pair.recovered[B].len());
+}

@@ -199,7 +199,7 @@ fn a_path_that_becomes_narrow_is_told_as_nothing_else() {
                         pair.datagram_max = 1_100 - 28;
                         if tells {
                             let now_us = pair.now_us;
-                            pair.gateways[A].handle_path_mtu(now_us, 0, 1_100);
+                            pair.gateways[A].handle_path_mtu(now_us, (0, 0), 1_100);
                         }
                     }
                     let sent = if is_long { datagram(n) } else { vec![packet((n % 4) as u16, n)] };

@@ -376,3 +376,66 @@ fn repairs_on_a_slower_path_are_awaited_before_packets_are_requested() {
     assert!(report.lost > 100 && report.lost == report.recovered, "{report:?}");
     assert!(ingress.requests.packets < report.lost / 2, "{:?} of {}", ingress.requests, report.lost);
 }
+
+/// Paths that carry datagrams of these lengths, with IP and UDP headers, and tell nobody.
+fn of_widths(path_use: PathUse, widths: [usize; 2]) -> Pair {
+    let mut pair = Pair::new([A, B].map(|side| two_paths(side, path_use)));
+    pair.path_us = [10 * MS, 30 * MS];
+    pair.path_max = widths.map(|width| width - 28);
+    pair.run_until_up();
+    pair
+}
+
+#[test]
+fn the_narrowest_of_several_paths_limits_datagrams_and_nothing_disappears_on_it() {
+    for (path_use, widths) in [
+        (PathUse::Spread, [1_500, 1_300]),
+        (PathUse::Spread, [1_280, 1_500]),
+        (PathUse::Failover, [1_300, 1_500]),
+        (PathUse::Failover, [1_500, 1_300]),
+        (PathUse::Duplicate, [1_400, 1_000]),
+    ] {
+        let mut pair = of_widths(path_use, widths);
+        let narrow = widths[0].min(widths[1]);
+        pair.advance(40_000 * MS);
+        let found = [A, B].map(|side| pair.status(side, |peer| peer.path_mtu));
+        assert!(
+            found.iter().all(|mtu| (narrow - 2..=narrow).contains(mtu)),
+            "{path_use:?} {widths:?}: {found:?}"
+        );
+        assert_eq!([A, B].map(|side| alive(&pair, side)), [[true; 2]; 2], "{path_use:?} {widths:?}");
+        let packets: Vec<_> = (0..4_000).map(|n| udp(A, n as u16, &[n as u8; 1_150])).collect();
+        for packet in &packets {
+            pair.send_by_tunnel(A, std::slice::from_ref(packet));
+            pair.advance(MS);
+        }
+        pair.advance(2_000 * MS);
+        let came = pair.recovered[B].len();
+        assert_eq!(came, packets.len(), "{path_use:?} {widths:?}");
+    }
+}
+
+#[test]
+fn the_halves_of_a_packet_take_the_same_path() {
+    let mut pair = Pair::new([A, B].map(|side| two_paths(side, PathUse::Spread)));
+    pair.path_us = [10 * MS, 25 * MS];
+    // Both paths are needed.
+    pair.path_queues = [400, 400].map(|ns_per_byte| {
+        let mut queue = LinkQueue::new(1, 60_000_000 / ns_per_byte);
+        queue.ns_per_byte = ns_per_byte;
+        Some(queue)
+    });
+    pair.run_until_up();
+    pair.advance(500 * MS);
+    let packets: Vec<_> = (0..12_000).map(|n| udp(A, n as u16, &[(n >> 8) as u8; 1_470])).collect();
+    for packet in &packets {
+        pair.send_by_tunnel(A, std::slice::from_ref(packet));
+        pair.advance(400);
+    }
+    pair.advance(2_000 * MS);
+    let (cut, sent) = pair.status(A, |peer| (peer.egress.cut_in_two, peer.paths.clone()));
+    assert!(cut > 12_000, "{cut}");
+    assert!(sent.iter().all(|path| path.sent.packets > 1_000), "{sent:?}");
+    let last = &packets[6_000..];
+    assert_eq!(missing(&pair, last), 0);
+}

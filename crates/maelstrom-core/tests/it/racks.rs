@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::{Config, Gateway, Outbox, PeerConfig, PeerKey, PeerStatus, Schedule};
 
+use crate::handover::finish_streams;
 use crate::pair::{A, payload, trusting};
 
 const FAR: usize = 0;
@@ -407,7 +408,7 @@ fn a_member_hands_over_to_another_process_and_its_part_is_protected_all_the_time
             net.run(1);
         }
         let (now_us, (mut old, mut out)) = (net.now_us, net.nodes[ONE].take().unwrap());
-        old.finish_streams(now_us, &mut out);
+        finish_streams(&mut old, now_us, &mut out);
         let left = old.hand_over();
         assert_eq!(left[0].listed, &parts()[..1]);
         net.nodes[ONE] = Some((old, out));

@@ -165,29 +165,42 @@ impl HealthStatus {
     }
 
     /// The health of a gateway with these peers. Without a tap nothing is protected; without a way into the
-    /// kernel nothing is recovered. A rack may have parts that nobody protects.
+    /// kernel nothing is recovered. A rack may have parts that nobody protects, and routes to peers in tunnel
+    /// mode may be missing: `unrouted` says why.
     pub(crate) fn of_gateway(
         peers: &[PeerStatus],
         has_tap: bool,
         injection: Injection<'_>,
         rack: Option<&RackStatus>,
+        unrouted: &[String],
     ) -> Self {
         let peers: Vec<&Self> = peers.iter().map(|peer| &peer.health).collect();
-        Self::of_all(&peers, has_tap, injection).with_rack(rack)
+        Self::of_all(&peers, has_tap, injection).with_rack(rack).with_routes(unrouted)
     }
 
-    fn with_rack(mut self, rack: Option<&RackStatus>) -> Self {
+    fn with_rack(self, rack: Option<&RackStatus>) -> Self {
         let unprotected: Vec<&str> = rack.into_iter().flat_map(RackStatus::unprotected).collect();
         if unprotected.is_empty() {
             return self;
         }
+        self.degraded_by(
+            "part_unprotected",
+            format!("no gateway of the rack protects {}", unprotected.join(", ")),
+        )
+    }
+
+    fn with_routes(self, unrouted: &[String]) -> Self {
+        let text = |fault: &String| format!("packets to a peer may not take the tunnel: {fault}");
+        unrouted.iter().fold(self, |health, fault| health.degraded_by("no_route", text(fault)))
+    }
+
+    fn degraded_by(mut self, id: &str, text: String) -> Self {
         if self.is_protected() {
             let text = self.text.strip_prefix(&self.state).unwrap_or_default().to_owned();
             self.state = Condition::Degraded.id().to_owned();
             self.text = format!("{}{text}", self.state);
         }
-        let text = format!("no gateway of the rack protects {}", unprotected.join(", "));
-        self.reasons.push(ReasonStatus { id: "part_unprotected".to_owned(), peer: None, text });
+        self.reasons.push(ReasonStatus { id: id.to_owned(), peer: None, text });
         self
     }
 
@@ -381,6 +394,15 @@ mod tests {
         let down = HealthStatus::of_all(&[&peer(Condition::Down, &[])], true, Injection::AsWanted);
         let rack = RackStatus { parts: vec![part("east-1", &[])], ..RackStatus::default() };
         assert!(down.with_rack(Some(&rack)).is_down());
+    }
+
+    #[test]
+    fn a_route_that_is_missing_degrades_a_gateway() {
+        let good = HealthStatus::of_all(&[&peer(Condition::Protected, &[])], true, Injection::AsWanted);
+        assert!(good.clone().with_routes(&[]).is_protected());
+        let poor = good.with_routes(&["undrop1 is down".to_owned()]);
+        assert_eq!((&*poor.state, &*poor.reasons[0].id), ("degraded", "no_route"));
+        assert_eq!(poor.reasons[0].text, "packets to a peer may not take the tunnel: undrop1 is down");
     }
 
     #[test]

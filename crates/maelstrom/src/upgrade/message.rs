@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 /// Version of these messages.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// A message, in the order in which they are sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,16 +41,14 @@ pub(crate) enum Message {
     /// The next process watches.
     Watching,
     /// This process has sent its last datagram. The repair socket comes with this message, and behind it the
-    /// socket for heartbeats of a rack, and the device of the tunnel.
+    /// socket for heartbeats of a rack, and with `tunnel` the device of the tunnel.
     Over {
         /// Time after which packets that leave are those of the next process, on the monotonic clock.
         cut_us: u64,
         peers: Vec<Session>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rack: Option<Rack>,
-        /// Routes by the device of the tunnel.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        routes: Option<Vec<IpNet>>,
+        tunnel: bool,
     },
     /// The next process works, and has done so from this time after the cut on.
     Taken { after_us: u64, sessions: usize },
@@ -289,7 +287,7 @@ mod tests {
         };
         assert_eq!(Rack::from(rack.clone()).read(), Some(rack.clone()));
         let (peers, rack) = (vec![left.clone().into()], Some(rack.into()));
-        let message = Message::Over { cut_us: 5, peers, rack, routes: Some(left.networks.clone()) };
+        let message = Message::Over { cut_us: 5, peers, rack, tunnel: true };
         let text = serde_json::to_string(&message).unwrap();
         assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), message);
         // A version that knew of no racks said nothing of them.

@@ -278,8 +278,7 @@ impl Passive {
         let now_us = clock_us();
         self.engine.now_us = now_us;
         self.engine.flush(&mut self.ports.outlets);
-        self.engine.gateway.finish_streams(now_us, &mut self.engine.out);
-        self.engine.flush(&mut self.ports.outlets);
+        self.engine.finish_streams(&mut self.ports.outlets);
         let peers = self.engine.gateway.hand_over().into_iter().map(Into::into).collect();
         let Some(work) = &mut self.upgrade.work else { return Ok(()) };
         (work.stage, work.until_us) = (Stage::Given, now_us + TAKE_US);
@@ -287,8 +286,7 @@ impl Passive {
         self.engine.skips_outgoing_until_us = ALL_OUTGOING;
         let rack = self.rack.as_ref().map(|racked| racked.hand_over().into());
         let outlets = &self.ports.outlets;
-        let routes = outlets.tunnel.as_ref().map(|tunnel| tunnel.routes().to_vec());
-        let over = Message::Over { cut_us: clock_us(), peers, rack, routes };
+        let over = Message::Over { cut_us: clock_us(), peers, rack, tunnel: outlets.tunnel.is_some() };
         let heartbeats = self.rack.as_ref().map(|racked| racked.socket.as_fd());
         let device = outlets.tunnel.as_ref().map(Tunnel::as_fd);
         let passed = [Some(outlets.socket.as_fd()), heartbeats, device];
@@ -345,6 +343,8 @@ impl Passive {
                 self.engine.gateway.take_back();
                 self.ports.outlets.is_silent = false;
                 self.engine.skips_outgoing_until_us = 0;
+                // The next process may have begun to follow another file.
+                self.follow_file_in_tunnel();
             }
             Stage::Streams => self.engine.gateway.cancel_handover(self.engine.now_us),
             Stage::Starting | Stage::Watching | Stage::Leaving | Stage::Ended => {}

@@ -5,7 +5,6 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
-use ipnet::IpNet;
 use maelstrom_core::PeerHandover;
 use maelstrom_core::rack::RackHandover;
 use netio::poll::{Interest, Poller};
@@ -33,8 +32,8 @@ const MARGIN_US: u64 = 200;
 pub(crate) struct Inheritance {
     pub(crate) socket: RepairSocket,
     pub(crate) rack: Option<(UdpSocket, RackHandover)>,
-    /// The device of the tunnel, and the routes by it.
-    pub(crate) tunnel: Option<(OwnedFd, Vec<IpNet>)>,
+    /// The device of the tunnel.
+    pub(crate) tunnel: Option<OwnedFd>,
     pub(crate) former: Former,
 }
 
@@ -43,7 +42,8 @@ struct Left {
     cut_us: u64,
     peers: Vec<PeerHandover>,
     rack: Option<RackHandover>,
-    routes: Option<Vec<IpNet>>,
+    /// Whether the device of the tunnel came with it.
+    tunnel: bool,
 }
 
 /// The process that this one has taken over from.
@@ -84,10 +84,10 @@ impl Inheritance {
         }
         engine.gateway.watch_for(clock_us(), &read(peers).map_err(failed)?);
         link.send(&Message::Watching, &[]).map_err(failed)?;
-        let Left { cut_us, peers, rack, routes } = watch(&mut link, tap, engine).map_err(failed)?;
+        let Left { cut_us, peers, rack, tunnel } = watch(&mut link, tap, engine).map_err(failed)?;
         // In the reverse order of that in which they were passed.
         let mut passed = || link.take_passed().ok_or_else(|| failed(io::ErrorKind::InvalidData.into()));
-        let tunnel = routes.map(|routes| passed().map(|device| (device, routes))).transpose()?;
+        let tunnel = tunnel.then(&mut passed).transpose()?;
         let rack = rack.map(|rack| passed().map(|socket| (UdpSocket::from(socket), rack))).transpose()?;
         let socket = RepairSocket::adopt(passed()?).map_err(failed)?;
         let sessions = engine.gateway.resume(clock_us(), &peers);
@@ -115,9 +115,9 @@ fn watch(link: &mut Link, tap: &mut Tap, engine: &mut Engine) -> io::Result<Left
     let end = std::time::Instant::now() + PATIENCE;
     while std::time::Instant::now() < end {
         match link.poll()? {
-            Some(Message::Over { cut_us, peers, rack, routes }) => {
+            Some(Message::Over { cut_us, peers, rack, tunnel }) => {
                 let rack = rack.map(|rack| rack.read().ok_or_else(unreadable)).transpose()?;
-                return Ok(Left { cut_us, peers: read(peers)?, rack, routes });
+                return Ok(Left { cut_us, peers: read(peers)?, rack, tunnel });
             }
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
             None => {}

@@ -2,6 +2,7 @@
 //! unless the file or an orderly stop allows it.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -23,7 +24,7 @@ const DEVICE: &str = "undrop1";
 
 /// Sites whose gateways have a default route to each other, as over the Internet. The first one counts what
 /// its site sends by it in the clear.
-fn sites() -> TwoSites {
+pub(crate) fn sites() -> TwoSites {
     let sites = apart(0.0);
     for (near, far) in [(&sites.a, &sites.b), (&sites.b, &sites.a)] {
         for (family, next_hop) in [("-4", far.wan_v4()), ("-6", far.wan_v6())] {
@@ -43,7 +44,7 @@ fn sites() -> TwoSites {
 }
 
 /// Packets of either IP version that the first site has sent in the clear.
-fn leaked(sites: &TwoSites) -> [u64; 2] {
+pub(crate) fn leaked(sites: &TwoSites) -> [u64; 2] {
     let list = || Command::new("nft").args(["list", "chain", "inet", "leak", "out"]).output();
     let output = sites.a.gateway.run(list).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -55,9 +56,14 @@ fn leaked(sites: &TwoSites) -> [u64; 2] {
 }
 
 /// Starts gateways in tunnel mode, with these lines for their peers.
-fn start(sites: &TwoSites, lines: &str) -> GatewayPair {
+pub(crate) fn start(sites: &TwoSites, lines: &str) -> GatewayPair {
+    start_program(PROGRAM.as_ref(), sites, lines)
+}
+
+/// The same with the program at this path.
+pub(crate) fn start_program(program: &Path, sites: &TwoSites, lines: &str) -> GatewayPair {
     let ends = End::of(sites);
-    let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
+    let mut pair = GatewayPair::prepare(program, &ends, &Setting::default()).unwrap();
     for (side, end) in ends.iter().enumerate() {
         in_tunnel_mode(&pair, side);
         let text = std::fs::read_to_string(pair.config(side)).unwrap();
@@ -74,19 +80,20 @@ fn fate(pair: &GatewayPair) -> Option<String> {
 }
 
 /// The routes that close tunnels, in the gateway of the first site.
-fn closing(sites: &TwoSites) -> Vec<String> {
+pub(crate) fn closing(sites: &TwoSites) -> Vec<String> {
     let routes = |family| ip(&sites.a.gateway, &[family, "route", "show", "proto", "147"]);
     let text = routes("-4") + &routes("-6");
-    text.lines().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
+    let closing = text.lines().filter(|line| line.starts_with("unreachable"));
+    closing.map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
 }
 
 /// The routes of both networks of the other site.
-fn both(sites: &TwoSites) -> Vec<String> {
+pub(crate) fn both(sites: &TwoSites) -> Vec<String> {
     sites.b.networks().iter().map(|network| format!("unreachable {network}")).collect()
 }
 
 /// Packets that a host sends all the time to hosts of the other site.
-struct Traffic {
+pub(crate) struct Traffic {
     ends: AtomicBool,
     sent: AtomicU64,
 }
@@ -111,14 +118,14 @@ impl Traffic {
     }
 
     /// Waits until this many packets more have left.
-    fn wait_for(&self, more: u64) {
+    pub(crate) fn wait_for(&self, more: u64) {
         let before = self.sent.load(Ordering::Relaxed);
         wait_until("packets are sent", || self.sent.load(Ordering::Relaxed) >= before + more);
     }
 }
 
 /// Runs `during` while each site sends to the other one.
-fn under_traffic<T>(sites: &TwoSites, during: impl FnOnce(&Traffic) -> T) -> T {
+pub(crate) fn under_traffic<T>(sites: &TwoSites, during: impl FnOnce(&Traffic) -> T) -> T {
     /// Ends the traffic also if a check fails.
     struct End<'a>(&'a Traffic);
     impl Drop for End<'_> {

@@ -45,6 +45,7 @@ mod three_sites;
 mod tick;
 mod time_to_live;
 mod total_order;
+mod tunnel_routes;
 mod tunnels;
 mod upgrade;
 mod wireguard;

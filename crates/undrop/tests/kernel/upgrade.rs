@@ -206,7 +206,7 @@ fn with_link(sites: &TwoSites) -> (GatewayPair, PathBuf) {
     (pair, program)
 }
 
-fn install(program: &Path, script: &str) {
+pub(crate) fn install(program: &Path, script: &str) {
     // A symbolic link must not be followed.
     let _ = fs::remove_file(program);
     fs::write(program, script).unwrap();
@@ -256,7 +256,7 @@ fn an_upgrade_that_fails_leaves_the_gateway_at_work_and_says_why() {
         &program,
         &format!(
             "#!/bin/sh\nprintf '%s\\n' '{}' '{}' >&0\nexec sleep 30\n",
-            "{\"step\":\"ready\",\"version\":2,\"listen\":\"10.81.9.1:4700\",\"wan\":\"wan0\"}",
+            "{\"step\":\"ready\",\"version\":3,\"listen\":\"10.81.9.1:4700\",\"wan\":\"wan0\"}",
             "{\"step\":\"watching\"}"
         ),
     );

@@ -35,7 +35,8 @@ pub(crate) struct Net {
     pub(crate) gateways: Vec<Gateway>,
     outs: Vec<Outbox>,
     wire: BinaryHeap<Reverse<Flight>>,
-    flights: u64,
+    /// Datagrams and packets that were sent.
+    pub(crate) flights: u64,
     pub(crate) lose: Box<dyn FnMut() -> bool>,
     /// Packets that each site got, and how often.
     pub(crate) got: Vec<HashMap<Vec<u8>, usize>>,

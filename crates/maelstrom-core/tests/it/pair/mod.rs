@@ -250,6 +250,8 @@ pub struct Pair {
     pub doors: [[usize; PATHS]; 2],
     /// Whether a datagram is lost, by its path and the side that sends it.
     pub lose_on: Box<dyn FnMut(usize, usize) -> bool>,
+    /// Longest datagram that each path carries.
+    pub path_max: [usize; PATHS],
     /// Queue in front of the link to B.
     pub queue: Option<LinkQueue>,
     /// Queues in front of each path to B.
@@ -311,6 +313,7 @@ impl Pair {
             places: [A, B].map(|side| std::array::from_fn(|path| address_on(path, side))),
             doors: [std::array::from_fn(|path| path); 2],
             lose_on: Box::new(|_, _| false),
+            path_max: [usize::MAX; PATHS],
             queue: None,
             path_queues: [None, None],
             extra_us: Box::new(|_, _| 0),
@@ -484,7 +487,7 @@ impl Pair {
                 for (path, ecn, mut datagram) in sent {
                     let ecn = (self.mark)(side, ecn);
                     (self.alter)(side, &mut datagram);
-                    let fits = datagram.len() <= self.datagram_max;
+                    let fits = datagram.len() <= self.datagram_max.min(self.path_max[path]);
                     let is_lost = (self.lose_datagram)() | (self.lose_on)(path, side);
                     if self.reflecting == Some(path) {
                         self.launch(side, datagram, Some((path, ecn)));
