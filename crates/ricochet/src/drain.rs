@@ -10,9 +10,11 @@ use netio::multicast::{GroupSocket, OwnSocket};
 use netio::poll::{Interest, Poller};
 use ricochet_core::wire::Kind;
 
+use crate::clock;
 use crate::filter::{Dropped, DroppedCounts, Filter, For, Passed, Via};
 use crate::ring::Ring;
 use crate::shared::Shared;
+use crate::sightings::Sample;
 use crate::status::KernelCounts;
 
 /// Maximum number of reads of the group socket in one turn.
@@ -39,6 +41,7 @@ pub(crate) struct Drain {
     pub(crate) membership: Ring,
     pub(crate) state: DrainState,
     pub(crate) dropped: DroppedCounts,
+    pub(crate) sample: Sample,
 }
 
 /// State between two turns.
@@ -105,18 +108,25 @@ impl Drain {
     }
 
     fn read_group(&mut self, shared: &Shared) -> io::Result<bool> {
-        let Self { group, filter, fresh, repairs, requests, membership, dropped, .. } = self;
+        let Self { group, filter, fresh, repairs, requests, membership, dropped, sample, .. } = self;
         let Some(group) = group else { return Ok(false) };
         group.set_interface(shared.interface.load(Ordering::Relaxed));
         let mut rings = Rings { packets: fresh, repairs, requests, membership, dropped };
         let more = {
             let groups = shared.joined.read().unwrap_or_else(PoisonError::into_inner);
             let mut windows = shared.windows.lock().unwrap_or_else(PoisonError::into_inner);
-            group.recv(|from, _, datagram| {
+            group.recv(|from, to, datagram| {
                 let sorted = filter.sort(&groups, &mut windows, Via::Group, from, datagram);
+                if sorted.is_ok() {
+                    sample.take(from, to);
+                }
                 rings.push(from, sorted);
             })?
         };
+        if !sample.is_empty() {
+            let mut sightings = shared.sightings.lock().unwrap_or_else(PoisonError::into_inner);
+            sightings.note(clock::now_us(), sample);
+        }
         append_to(&shared.ring, fresh);
         Ok(more)
     }

@@ -69,6 +69,7 @@ mod requests;
 mod ring;
 mod sender;
 mod shared;
+mod sightings;
 mod sleep;
 mod slow_readers;
 mod sources;

@@ -25,6 +25,7 @@ use crate::published::Published;
 use crate::registry::Link;
 use crate::replay::Windows;
 use crate::ring::{Ring, Slot};
+use crate::sightings::Sightings;
 use crate::sleep::Sleep;
 use crate::transmitter::Transmitter;
 use crate::wake::Waker;
@@ -81,6 +82,8 @@ pub(crate) struct Shared {
     /// Datagrams on their way from the core to the socket.
     pub(crate) transmitter: Transmitter,
     pub(crate) backpressure: Arc<Backpressure>,
+    /// Members whose multicast this node hears.
+    pub(crate) sightings: Mutex<Sightings>,
     /// Index of the interface in use.
     pub(crate) interface: AtomicU32,
     pub(crate) sleep: Sleep,
@@ -158,6 +161,7 @@ impl Shared {
             membership_ring: Mutex::new(membership_ring),
             windows: Mutex::default(),
             keys,
+            sightings: Mutex::default(),
             backpressure: Arc::new(Backpressure::new(waker.clone())),
             interface: AtomicU32::new(interface),
             sleep: Sleep::new(waker),

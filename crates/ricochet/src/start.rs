@@ -38,6 +38,7 @@ use crate::pool::Pool;
 use crate::rekey::KeyFile;
 use crate::ring::Ring;
 use crate::shared::{Changes, Core, Parts, Shared};
+use crate::sightings::Sample;
 use crate::slow_readers::SlowReaders;
 use crate::sources::Source;
 use crate::transmitter::Transmitter;
@@ -166,6 +167,7 @@ fn new_drain(
         membership: new_ring(MEMBERSHIP_RING, membership_slot),
         state: DrainState::default(),
         dropped: DroppedCounts::default(),
+        sample: Sample::default(),
     }
 }
 

@@ -37,13 +37,20 @@ impl GreetingsDriver {
         &mut self,
         now_us: u64,
         slot: &Slot,
+        shared: &Shared,
         output: &mut MembershipOutput,
     ) -> Option<NodeId> {
         let greeting = Greeting::read(slot.datagram()).ok()?;
         if let Greeting::Farewell { from } = greeting {
             return Some(from).filter(|&from| self.greetings.is_member(from, slot.from()));
         }
-        if let Some(answer) = self.greetings.handle(now_us, slot.from(), &greeting) {
+        let heard = if let Greeting::Question(_) = greeting {
+            let sightings = shared.sightings.lock().unwrap_or_else(PoisonError::into_inner);
+            sightings.of(now_us, slot.from(), &self.group_addresses)
+        } else {
+            0
+        };
+        if let Some(answer) = self.greetings.handle(now_us, slot.from(), &greeting, heard) {
             let mut bytes = [0; GREETING_MAX];
             let length = answer.write(&mut bytes);
             membership::Output::send(output, slot.from(), &bytes[..length]);

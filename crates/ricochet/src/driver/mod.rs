@@ -172,7 +172,7 @@ impl Driver {
             }
             let MembershipDriver { provider, output, batch, farewells, .. } = membership;
             if slot.datagram().first() == Some(&FIRST_BYTE) {
-                if let Some(leaving) = greetings.handle(now_us, &slot, output) {
+                if let Some(leaving) = greetings.handle(now_us, &slot, shared, output) {
                     farewells.insert(leaving);
                 }
                 batch.done.push(slot);

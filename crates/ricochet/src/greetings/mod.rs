@@ -2,7 +2,8 @@
 //!
 //! A node that sends to groups *calls* at the multicast addresses of those groups, and asks each member of
 //! them which calls it heard ([`Greeting`]). A member that answers, but hears nothing in several tries, is
-//! *deaf*: its multicast is filtered, or its settings differ. The node then sends it copies by unicast, and
+//! *deaf*: its multicast is filtered, or its settings differ. Any multicast of the node that came lately is
+//! heard as a call is, because a member that is overloaded loses calls too (`sightings.rs`). The node then sends it copies by unicast, and
 //! tries again from time to time. Each question and answer states the settings that should be the same in
 //! the whole cluster.
 
@@ -183,8 +184,15 @@ impl Greetings {
         self.peers.get(&id).is_some_and(|peer| peer.address == address)
     }
 
-    /// Handles a greeting from an address. Returns the answer, if there is one.
-    pub(crate) fn handle(&mut self, now_us: u64, from: SocketAddr, greeting: &Greeting) -> Option<Greeting> {
+    /// Handles a greeting from an address. `seen`: bits of the multicast addresses at which other datagrams of
+    /// it have come lately, of a question. Returns the answer, if there is one.
+    pub(crate) fn handle(
+        &mut self,
+        now_us: u64,
+        from: SocketAddr,
+        greeting: &Greeting,
+        seen: u64,
+    ) -> Option<Greeting> {
         let id = match greeting {
             Greeting::Farewell { .. } => return None,
             Greeting::Call { from, .. } => *from,
@@ -215,7 +223,12 @@ impl Greetings {
                 self.news.push(News::Unheard(from));
             }
             peer.sends_copies = body.copies;
-            let (round, heard) = peer.heard;
+            // Calls may have been lost among other datagrams, which show the same.
+            let (round, heard) = match peer.heard {
+                heard if seen == 0 => heard,
+                (round, heard) if round == body.round => (round, heard | seen),
+                _ => (body.round, seen),
+            };
             return Some(Greeting::Answer(Body { from: me, round, heard, copies: false, settings }));
         }
         self.on_answer(now_us, id, body);

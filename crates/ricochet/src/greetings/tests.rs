@@ -10,6 +10,8 @@ struct Net {
     now_us: u64,
     /// Whether multicast reaches the second.
     multicast_passes: bool,
+    /// Addresses at which other datagrams come.
+    seen: u64,
     sent: usize,
 }
 
@@ -36,7 +38,7 @@ impl Net {
             node
         };
         let nodes = [node(0, settings()), node(1, other)];
-        Self { nodes, now_us: 0, multicast_passes: true, sent: 0 }
+        Self { nodes, now_us: 0, multicast_passes: true, seen: 0, sent: 0 }
     }
 
     fn run(&mut self, us: u64) {
@@ -56,8 +58,10 @@ impl Net {
                     if !passes {
                         continue;
                     }
-                    if let Some(answer) = self.nodes[1 - at].handle(self.now_us, address(at), &greeting) {
-                        assert_eq!(self.nodes[at].handle(self.now_us, address(1 - at), &answer), None);
+                    if let Some(answer) =
+                        self.nodes[1 - at].handle(self.now_us, address(at), &greeting, self.seen)
+                    {
+                        assert_eq!(self.nodes[at].handle(self.now_us, address(1 - at), &answer, 0), None);
                     }
                 }
             }
@@ -106,6 +110,23 @@ fn a_member_whose_multicast_is_filtered_is_found_and_returns() {
 }
 
 #[test]
+fn a_member_that_loses_calls_and_hears_other_packets_is_not_deaf() {
+    let mut net = Net::new(settings());
+    net.nodes[0].set_sent_to(0, 1 << 5);
+    (net.multicast_passes, net.seen) = (false, 1 << 5);
+    net.run(100_000_000);
+    assert!(net.nodes[0].is_settled() && net.nodes[0].take_news().is_empty());
+    assert!(net.sent < 20, "{}", net.sent);
+    // Calls of long ago, and packets at another address, show nothing.
+    net.seen = 1 << 6;
+    net.run(CHECK_US + 1_000_000);
+    assert_eq!(net.nodes[0].take_news(), [News::Deaf(address(1))]);
+    net.seen = 1 << 5;
+    net.run(5_000_000);
+    assert_eq!(net.nodes[0].take_news(), [News::Hears(address(1))]);
+}
+
+#[test]
 fn settings_that_differ_are_named_by_both() {
     let other = Settings { group_port: 7_912, datagram_max: 1_400, unicast: true, ..settings() };
     let mut net = Net::new(other);
@@ -142,7 +163,7 @@ fn a_member_that_does_not_answer_is_not_deaf_and_strangers_change_nothing() {
     let question =
         Greeting::Question(Body { from: NodeId(1), round: 1, heard: 0, copies: true, settings: settings() });
     let stranger = ([10, 0, 0, 9], 7_900).into();
-    assert_eq!(net.nodes[0].handle(net.now_us, stranger, &question), None);
+    assert_eq!(net.nodes[0].handle(net.now_us, stranger, &question, 0), None);
     assert_eq!(net.finding(0), Finding::default());
 }
 

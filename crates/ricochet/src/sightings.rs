@@ -1,0 +1,96 @@
+//! Members whose multicast this node hears, beside their calls (`greetings/`).
+//!
+//! A node that is overloaded loses most of what arrives, and with it calls. A member that takes it for deaf
+//! sends it copies, which are still more work. Any packet of its multicast shows that nothing filters it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hashbrown::HashMap;
+
+use crate::addresses::GroupAddresses;
+
+/// One datagram of this number is noted. Those of a member that is heard at all are many.
+const SAMPLED: u32 = 4;
+/// Age up to which a datagram tells of the present, in microseconds.
+const LATELY_US: u64 = 2_000_000;
+/// Maximum number of members and addresses that are kept. The oldest make room.
+const KEPT_MAX: usize = 8_192;
+
+/// The latest multicast of each member, by its address and that of the group.
+#[derive(Debug, Default)]
+pub(crate) struct Sightings {
+    seen: HashMap<(SocketAddr, IpAddr), u64>,
+}
+
+/// Chooses datagrams to note.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    count: u32,
+    chosen: Vec<(SocketAddr, IpAddr)>,
+}
+
+impl Sample {
+    /// Takes a datagram of a member that was sent to a group.
+    pub(crate) fn take(&mut self, from: SocketAddr, group: IpAddr) {
+        self.count = self.count.wrapping_add(1);
+        if self.count.is_multiple_of(SAMPLED) {
+            self.chosen.push((from, group));
+        }
+    }
+
+    /// Whether there is something to note.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chosen.is_empty()
+    }
+}
+
+impl Sightings {
+    /// Notes the datagrams that were chosen.
+    pub(crate) fn note(&mut self, now_us: u64, sample: &mut Sample) {
+        if self.seen.len() + sample.chosen.len() > KEPT_MAX {
+            self.seen.retain(|_, at_us| now_us < *at_us + LATELY_US);
+        }
+        let room = KEPT_MAX.saturating_sub(self.seen.len());
+        self.seen.extend(sample.chosen.iter().take(room).map(|&seen| (seen, now_us)));
+        sample.chosen.clear();
+    }
+
+    /// The bits of the multicast addresses at which a member was heard lately.
+    pub(crate) fn of(&self, now_us: u64, from: SocketAddr, addresses: &GroupAddresses) -> u64 {
+        let is_recent =
+            |at: &SocketAddr| self.seen.get(&(from, at.ip())).is_some_and(|at_us| now_us < at_us + LATELY_US);
+        let heard = addresses.addresses().enumerate().filter(|(_, at)| is_recent(at));
+        heard.fold(0, |bits, (number, _)| bits | 1 << number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_heard_for_a_while_and_at_the_addresses_of_their_packets() {
+        let addresses = GroupAddresses::new(None, false, 64, 7_911);
+        let member = |number: u8| SocketAddr::from(([10, 0, 0, number], 7_900));
+        let (mut sightings, mut sample) = (Sightings::default(), Sample::default());
+        let first = addresses.at(9).unwrap().ip();
+        (0..3).for_each(|_| sample.take(member(1), first));
+        assert!(sample.is_empty());
+        sample.take(member(1), first);
+        sightings.note(5_000, &mut sample);
+        assert!(sample.is_empty());
+        let heard = |sightings: &Sightings, now_us| sightings.of(now_us, member(1), &addresses);
+        assert_eq!((heard(&sightings, 5_000), sightings.of(5_000, member(2), &addresses)), (1 << 9, 0));
+        assert_eq!([5_000 + LATELY_US - 1, 5_000 + LATELY_US].map(|at| heard(&sightings, at)), [1 << 9, 0]);
+        // A flood of addresses takes no memory, and the next ones find room later.
+        for number in 0..100_000_u32 {
+            let from = SocketAddr::from((std::net::Ipv4Addr::from(number), 1));
+            (0..SAMPLED).for_each(|_| sample.take(from, first));
+            sightings.note(6_000, &mut sample);
+        }
+        assert!(sightings.seen.len() <= KEPT_MAX);
+        (0..SAMPLED).for_each(|_| sample.take(member(1), addresses.at(0).unwrap().ip()));
+        sightings.note(6_000 + LATELY_US, &mut sample);
+        assert_eq!(heard(&sightings, 6_000 + LATELY_US), 1);
+    }
+}
