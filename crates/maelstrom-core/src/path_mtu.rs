@@ -122,6 +122,8 @@ impl PathMtu {
     pub(crate) fn limit(&self) -> usize {
         let limit = match self.bad {
             None => self.ceiling,
+            // Not even the least length has come: probes are not answered, and say nothing of the path.
+            Some(bad) if self.good == 0 && bad <= LEAST_MTU - self.outer => self.base(),
             Some(bad) if self.good == 0 => self.base().min(bad - 1),
             Some(_) => self.good,
         };
@@ -322,6 +324,17 @@ mod tests {
                 assert_eq!((path.limit(), path.narrower()), (1_472, None), "{width}");
             }
         }
+    }
+
+    #[test]
+    fn a_peer_that_answers_no_probe_is_sent_lengths_that_practically_every_path_carries() {
+        let (mut path, mut now_us) = (PathMtu::new(1_500, 28), 0);
+        while now_us < 60_000_000 {
+            now_us += 50_000;
+            let _ = path.poll_probe(now_us);
+            path.on_report(now_us, 0, true, 0);
+        }
+        assert_eq!(path.limit(), BASE_MTU - 28);
     }
 
     #[test]

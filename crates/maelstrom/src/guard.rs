@@ -14,41 +14,28 @@ use tracing::{info, warn};
 
 use crate::config::{FailChoice, GatewayConfig, Mode};
 use crate::error::StartError;
-use crate::routes::{PROTOCOL, parts};
+use crate::routes::{self, PROTOCOL};
 
 /// Lowest metric of these routes. Routes of operators and of routing daemons have lower ones.
 const METRIC: u32 = 4_000_000_000;
 
 /// Sets the routes that a configuration asks for, and removes others that a gateway with this device has set.
-/// Goes on after one that cannot be set, and returns those errors.
+/// Returns the errors.
 pub(crate) fn set(config: &GatewayConfig) -> Vec<StartError> {
-    let barrier = barrier(&config.gateway.tunnel);
-    let wanted = wanted(config);
-    let present = match barrier.networks() {
-        Ok(present) => present,
-        Err(error) if wanted.is_empty() => {
-            warn!("cannot read the routes of this machine: {error}");
-            return Vec::new();
-        }
-        Err(error) => return vec![StartError::new("read the routes of this machine", error)],
-    };
-    let is_wanted = |network: &&(IpAddr, u8)| wanted.iter().any(|one| parts(one) == **network);
-    for network in present.iter().filter(|network| !is_wanted(network)) {
-        delete(barrier, *network);
-    }
-    let missing = wanted.iter().filter(|network| !present.contains(&parts(network)));
-    let failed =
-        missing.filter_map(|network| barrier.set(parts(network)).err().map(|error| (network, error)));
-    let told = failed.map(|(network, error)| {
-        let remedy = if error.kind() == io::ErrorKind::AlreadyExists {
-            format!("; delete the present route of metric {}", metric(&config.gateway.tunnel))
+    follow(&config.gateway.tunnel, &wanted(config)).1
+}
+
+/// Sets the routes to these networks for a gateway with this device, and removes others of it. Returns the
+/// number of routes that were set, and the errors.
+pub(crate) fn follow(device: &str, wanted: &[IpNet]) -> (usize, Vec<StartError>) {
+    routes::follow(barrier(device), wanted, |network, kind| {
+        let remedy = if kind == io::ErrorKind::AlreadyExists {
+            format!("; delete the present route of metric {}", metric(device))
         } else {
             String::new()
         };
-        let step = format!("keep packets to {network} from other routes{remedy}, or set `fail = \"open\"`");
-        StartError::new(step, error)
-    });
-    told.collect()
+        format!("keep packets to {network} from other routes{remedy}, or set `fail = \"open\"`")
+    })
 }
 
 /// Tells which of these routes an earlier process has left, before [`set`].
@@ -80,15 +67,11 @@ pub(crate) fn wanted(config: &GatewayConfig) -> Vec<IpNet> {
         .peers
         .iter()
         .filter(|peer| peer.mode == Mode::Tunnel && peer.route && peer.fail == FailChoice::Closed);
-    let mut networks: Vec<IpNet> = closed.flat_map(|peer| peer.networks.iter().copied()).collect();
-    // The gateways of a rack have the same ones.
-    networks.sort();
-    networks.dedup();
-    networks
+    routes::distinct(closed.flat_map(|peer| peer.networks.iter().copied()))
 }
 
 /// The routes of a gateway with this device.
-pub(crate) fn barrier(device: &str) -> OwnRoutes {
+fn barrier(device: &str) -> OwnRoutes {
     OwnRoutes { protocol: PROTOCOL, way: Way::Unreachable { metric: metric(device) } }
 }
 

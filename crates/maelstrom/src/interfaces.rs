@@ -127,12 +127,13 @@ impl Passive {
         Ok(())
     }
 
-    /// Gives the device of the tunnel the routes and the MTU that the file asks for.
+    /// Gives the device of the tunnel the MTU and the routes that the file asks for. In this order: a device
+    /// that was too narrow for IPv6 takes no routes of it.
     pub(crate) fn follow_file_in_tunnel(&mut self) {
-        self.set_routes();
-        let Some(tunnel) = &mut self.ports.outlets.tunnel else { return };
-        if let Err(error) = inner_mtu(&self.config).and_then(|mtu| tunnel.set_mtu(mtu)) {
+        let mtu = self.ports.outlets.tunnel.as_ref().map(|tunnel| (tunnel, inner_mtu(&self.config)));
+        if let Some(Err(error)) = mtu.map(|(tunnel, mtu)| mtu.and_then(|mtu| tunnel.set_mtu(mtu))) {
             warn!("{error}");
         }
+        self.set_routes();
     }
 }

@@ -22,6 +22,9 @@ use crate::tunnel::{self, Tunnel};
 /// Name of a TUN device while another process has the usual one. The kernel numbers it.
 const BESIDE: &str = "undropnext%d";
 
+/// Least MTU of a link with IPv6 (RFC 8200 §5).
+const LEAST_V6: usize = 1_280;
+
 /// The open ports of one gateway.
 pub(crate) struct Ports {
     /// `None` while its interface is missing.
@@ -114,9 +117,13 @@ pub(crate) fn open_tunnel(config: &GatewayConfig) -> Result<Option<Tunnel>, Star
     tunnel::is_wanted(config).then(|| Tunnel::open(config, inner_mtu(config)?)).transpose()
 }
 
-/// Longest packet by the device of the tunnel, in bytes.
+/// Longest packet by the device of the tunnel, in bytes. The kernel has no IPv6 on a device below the least
+/// MTU of IPv6; packets that are too long for a datagram take two (RFC 8200 §5).
 pub(crate) fn inner_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
-    Ok(tunnel::inner_mtu(wan_mtu(config)?, config.gateway.listen.is_ipv6()))
+    let mtu = tunnel::inner_mtu(wan_mtu(config)?, config.gateway.listen.is_ipv6());
+    let mut tunnelled = config.peers.iter().filter(|peer| peer.mode == Mode::Tunnel);
+    let has_v6 = tunnelled.any(|peer| peer.networks.iter().any(|network| network.addr().is_ipv6()));
+    Ok(if has_v6 { mtu.max(LEAST_V6) } else { mtu })
 }
 
 /// The addresses that stay as long as the tap does. The core knows its own datagrams to others.

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use netio::interface::Interface;
@@ -22,28 +23,35 @@ use crate::tunnel::Tunnel;
 
 /// Number by which the kernel's tables name this program. No other one in `/etc/iproute2/rt_protos` has it.
 pub(crate) const PROTOCOL: u8 = 147;
-/// Interval between questions to the kernel.
+/// Interval between looks at the routes.
 const CHECK_US: u64 = 1_000_000;
-/// The same while a route cannot be set. The attempt may wait for a lock of the kernel.
-const RETRY_US: u64 = 10_000_000;
+/// Longest wait for routes after a change of the configuration.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-/// State of the routes, as the kernel tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// All are there.
-    Whole,
-    /// Some are not.
-    Missing,
-    /// The device is down, so that there can be none by it.
-    Down,
+/// The routes that a configuration asks for.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// Name and index of the device of the tunnel, if there is one.
+    device: Option<(String, u32)>,
+    leading: Vec<IpNet>,
+    /// Name of the device in the file, by which the routes that close its tunnels are known.
+    closing: (String, Vec<IpNet>),
 }
 
-/// The regular check.
+/// Result of a look at the routes.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Why routes are missing, in words.
+    faults: Vec<String>,
+    /// Number of routes that were missing and are set now.
+    set: usize,
+}
+
+/// The regular look.
 #[derive(Debug, Default)]
 pub(crate) struct RouteWatch {
-    standing: Errand<Standing>,
+    found: Errand<Found>,
     next_us: u64,
-    /// Why routes are missing, in words.
     faults: Vec<String>,
 }
 
@@ -55,116 +63,140 @@ impl RouteWatch {
 }
 
 /// Networks of the routes by the device of the tunnel.
-pub(crate) fn wanted(config: &GatewayConfig) -> Vec<IpNet> {
+fn wanted(config: &GatewayConfig) -> Vec<IpNet> {
     let routed = config.peers.iter().filter(|peer| peer.mode == Mode::Tunnel && peer.route);
-    let mut networks: Vec<IpNet> = routed.flat_map(|peer| peer.networks.iter().copied()).collect();
-    // The gateways of a rack have the same ones.
+    distinct(routed.flat_map(|peer| peer.networks.iter().copied()))
+}
+
+/// Networks without doubles: the gateways of a rack have the same ones.
+pub(crate) fn distinct(networks: impl Iterator<Item = IpNet>) -> Vec<IpNet> {
+    let mut networks: Vec<IpNet> = networks.collect();
     networks.sort();
     networks.dedup();
     networks
 }
 
 /// A network as the kernel names it.
-pub(crate) fn parts(network: &IpNet) -> (IpAddr, u8) {
+fn parts(network: &IpNet) -> (IpAddr, u8) {
     (network.network(), network.prefix_len())
 }
 
-/// Sets the routes by the device of the tunnel that a configuration asks for, and deletes others of this
-/// program. Goes on after one that cannot be set, and returns those errors.
-pub(crate) fn set(tunnel: &Tunnel, config: &GatewayConfig) -> Vec<StartError> {
-    let name = tunnel.tun().name();
-    let own = OwnRoutes { protocol: PROTOCOL, way: Way::Interface(tunnel.tun().interface().index()) };
+/// Sets the routes of one kind that are missing, and then deletes others of this kind, unless one could not
+/// be set: a network may be in one that is deleted. `failure`: what a network of a route that cannot be set
+/// suffers, with the remedy. Returns the number of routes that were set, and the errors.
+pub(crate) fn follow(
+    own: OwnRoutes,
+    wanted: &[IpNet],
+    failure: impl Fn(&IpNet, io::ErrorKind) -> String,
+) -> (usize, Vec<StartError>) {
     let present = match own.networks() {
         Ok(present) => present,
-        Err(error) => return vec![StartError::new("read the routes of this machine", error)],
+        Err(_) if wanted.is_empty() => return (0, Vec::new()),
+        Err(error) => return (0, vec![StartError::new("read the routes of this machine", error)]),
     };
-    let wanted = wanted(config);
-    for network in present.iter().filter(|network| !wanted.iter().any(|one| parts(one) == **network)) {
-        if let Err(error) = own.remove(*network) {
-            warn!("cannot delete the route to {}/{} by {name}: {error}", network.0, network.1);
+    let (mut set, mut errors) = (0, Vec::new());
+    for network in wanted.iter().filter(|network| !present.contains(&parts(network))) {
+        match own.set(parts(network)) {
+            Ok(()) => set += 1,
+            Err(error) => errors.push(StartError::new(failure(network, error.kind()), error)),
         }
     }
-    let missing = wanted.iter().filter(|network| !present.contains(&parts(network)));
-    let failed = missing.filter_map(|network| own.set(parts(network)).err().map(|error| (network, error)));
-    let told = failed.map(|(network, error)| {
-        let remedy = match error.kind() {
+    let is_wanted = |network: &&(IpAddr, u8)| wanted.iter().any(|one| parts(one) == **network);
+    if errors.is_empty() {
+        for (address, prefix) in present.iter().filter(|network| !is_wanted(network)) {
+            if let Err(error) = own.remove((*address, *prefix)) {
+                warn!("cannot delete the route to {address}/{prefix}: {error}");
+            }
+        }
+    }
+    (set, errors)
+}
+
+/// Sets the routes by the device of the tunnel that a configuration asks for, and deletes others of this
+/// program. Returns the errors.
+pub(crate) fn set(tunnel: &Tunnel, config: &GatewayConfig) -> Vec<StartError> {
+    let device = (tunnel.tun().name(), tunnel.tun().interface().index());
+    lead(device, &wanted(config)).1
+}
+
+fn lead((name, index): (&str, u32), wanted: &[IpNet]) -> (usize, Vec<StartError>) {
+    let own = OwnRoutes { protocol: PROTOCOL, way: Way::Interface(index) };
+    follow(own, wanted, |network, kind| {
+        let remedy = match kind {
             io::ErrorKind::AlreadyExists => "; delete the present route, or set `route = false` for the peer",
             io::ErrorKind::NetworkDown => "; set the device up",
             _ => "",
         };
-        StartError::new(format!("set the route to {network} by {name}{remedy}"), error)
-    });
-    told.collect()
+        format!("set the route to {network} by {name}{remedy}")
+    })
+}
+
+impl Plan {
+    /// Sets all routes. Those that close tunnels come first, whatever the device is like: without it, they
+    /// alone keep packets from other ways.
+    fn carry_out(&self) -> Found {
+        let (device, networks) = &self.closing;
+        let (mut set, mut errors) = guard::follow(device, networks);
+        let mut down = None;
+        if let Some((name, index)) = &self.device {
+            if Interface::open(name).and_then(|device| device.is_up()).unwrap_or(true) {
+                let (led, unled) = lead((name, *index), &self.leading);
+                set += led;
+                errors.extend(unled);
+            } else if !self.leading.is_empty() {
+                down = Some(format!(
+                    "{name} is down, and routes by it are gone; set it up: ip link set {name} up"
+                ));
+            }
+        }
+        let faults = errors.iter().map(ToString::to_string).chain(down);
+        Found { faults: faults.collect(), set }
+    }
 }
 
 impl Passive {
-    /// Sets all routes to peers in tunnel mode as the file asks for them, and tells what fails, once.
+    /// Sets all routes to peers in tunnel mode as the file asks for them, and waits for it.
     pub(crate) fn set_routes(&mut self) {
-        let tunnel = self.ports.outlets.tunnel.as_ref();
-        let mut errors = tunnel.map_or(Vec::new(), |tunnel| set(tunnel, &self.config));
-        errors.extend(guard::set(&self.config));
-        self.note_routes(errors.iter().map(ToString::to_string).collect());
+        self.begin_routes();
+        let found = self.routes.found.wait(PATIENCE);
+        self.note_routes(found, false);
     }
 
-    fn note_routes(&mut self, faults: Vec<String>) {
+    /// Looks at the routes from time to time, and sets those that are missing.
+    pub(crate) fn watch_routes(&mut self) {
+        if self.ports.outlets.is_silent {
+            // They are those of another process.
+            self.routes.found = Errand::default();
+            return;
+        }
+        let found = self.routes.found.take();
+        self.note_routes(found, true);
+        if self.engine.now_us >= self.routes.next_us && !self.routes.found.is_under_way() {
+            self.begin_routes();
+        }
+    }
+
+    /// Sends for a look at the routes. One that is under way with another configuration ends before it.
+    fn begin_routes(&mut self) {
+        self.routes.next_us = self.engine.now_us + CHECK_US;
+        let tunnel = self.ports.outlets.tunnel.as_ref();
+        let device = tunnel.map(|tunnel| (tunnel.tun().name().to_owned(), tunnel.tun().interface().index()));
+        let closing = (self.config.gateway.tunnel.clone(), guard::wanted(&self.config));
+        let plan = Plan { device, leading: wanted(&self.config), closing };
+        self.routes.found = self.errands.begin(move || plan.carry_out());
+    }
+
+    /// Tells what is wrong, once. `is_look`: whether nobody has changed the configuration.
+    fn note_routes(&mut self, found: Option<Found>, is_look: bool) {
+        let Some(Found { faults, set }) = found else { return };
         for news in faults.iter().filter(|fault| !self.routes.faults.contains(fault)) {
             warn!("packets to a peer may not take the tunnel: {news}");
         }
-        let is_whole = faults.is_empty();
-        if is_whole && !self.routes.faults.is_empty() {
+        if faults.is_empty() && !self.routes.faults.is_empty() {
             info!("packets to all peers in tunnel mode take the tunnel again");
+        } else if set > 0 && is_look && faults.is_empty() {
+            warn!("somebody had removed routes to peers in tunnel mode; {set} are set again");
         }
         self.routes.faults = faults;
-        self.routes.next_us = self.engine.now_us + if is_whole { CHECK_US } else { RETRY_US };
-    }
-
-    /// Asks the kernel from time to time which routes there are, and sets those that are missing.
-    pub(crate) fn watch_routes(&mut self) {
-        let Some(tunnel) = self.ports.outlets.tunnel.as_ref().filter(|_| !self.ports.outlets.is_silent)
-        else {
-            // Without the device there are no routes, or they are those of another process.
-            self.routes.standing = Errand::default();
-            return;
-        };
-        let name = tunnel.tun().name();
-        match self.routes.standing.take() {
-            Some(Standing::Missing) => {
-                let before = self.routes.faults.len();
-                self.set_routes();
-                if before == 0 && self.routes.faults.is_empty() {
-                    warn!("somebody had removed routes to peers in tunnel mode; they are set again");
-                }
-                return;
-            }
-            Some(Standing::Whole) => self.note_routes(Vec::new()),
-            Some(Standing::Down) => {
-                let fault =
-                    format!("{name} is down, and routes by it are gone; set it up: ip link set {name} up");
-                self.note_routes(vec![fault]);
-                // It may come up at any time, and a look at it costs little.
-                self.routes.next_us = self.engine.now_us + CHECK_US;
-            }
-            None => {}
-        }
-        if self.engine.now_us < self.routes.next_us || self.routes.standing.is_under_way() {
-            return;
-        }
-        let Some(tunnel) = &self.ports.outlets.tunnel else { return };
-        let (name, index) = (tunnel.tun().name().to_owned(), tunnel.tun().interface().index());
-        let (leading, closing) = (wanted(&self.config), guard::wanted(&self.config));
-        let barrier = guard::barrier(&self.config.gateway.tunnel);
-        self.routes.standing = self.errands.begin(move || {
-            let own = OwnRoutes { protocol: PROTOCOL, way: Way::Interface(index) };
-            if !Interface::open(&name).and_then(|device| device.is_up()).unwrap_or(true) {
-                return Standing::Down;
-            }
-            let has_all = |routes: OwnRoutes, wanted: &[IpNet]| {
-                // Nothing is known without an answer.
-                let Ok(present) = routes.networks() else { return true };
-                wanted.iter().all(|network| present.contains(&parts(network)))
-            };
-            let is_whole = has_all(own, &leading) && has_all(barrier, &closing);
-            if is_whole { Standing::Whole } else { Standing::Missing }
-        });
     }
 }

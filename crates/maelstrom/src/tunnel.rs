@@ -25,8 +25,6 @@ pub(crate) struct Tunnel {
     tun: Tun,
     buffer: Box<[u8]>,
     coalescer: Coalescer,
-    /// Longest packet in bytes.
-    mtu: u32,
     /// Writes that the kernel refused.
     refused: u64,
 }
@@ -52,7 +50,7 @@ impl Tunnel {
         let options = TunOptions { offload: true, mtu: Some(mtu), transmit_queue: Some(QUEUE), up: true };
         let tun = Tun::open(name, &options)
             .map_err(|error| StartError::new(format!("create TUN device {name}"), error))?;
-        Ok(Self::of(tun, mtu))
+        Ok(Self::of(tun))
     }
 
     /// Takes the device of another process.
@@ -62,29 +60,26 @@ impl Tunnel {
     pub(crate) fn adopt(file: OwnedFd) -> Result<Self, StartError> {
         let failed = |error| StartError::new("take the device of the tunnel", error);
         let tun = Tun::adopt(file, true).map_err(failed)?;
-        let mtu = tun.interface().mtu().map_err(failed)?;
-        Ok(Self::of(tun, mtu))
+        Ok(Self::of(tun))
     }
 
-    fn of(tun: Tun, mtu: u32) -> Self {
+    fn of(tun: Tun) -> Self {
         let coalescer = Coalescer::new(tun.takes_udp_segments()).in_order();
-        Self { tun, buffer: vec![0; BUFFER_LEN].into_boxed_slice(), coalescer, mtu, refused: 0 }
+        Self { tun, buffer: vec![0; BUFFER_LEN].into_boxed_slice(), coalescer, refused: 0 }
     }
 
     /// Sets the longest packet that hosts may send by the device, in bytes.
     ///
     /// # Errors
     /// The kernel's error.
-    pub(crate) fn set_mtu(&mut self, mtu: usize) -> Result<(), StartError> {
-        let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
-        if mtu == self.mtu {
-            return Ok(());
+    pub(crate) fn set_mtu(&self, mtu: usize) -> Result<(), StartError> {
+        let (mtu, name) = (u32::try_from(mtu).unwrap_or(u32::MAX), self.tun.name());
+        let failed = |error| StartError::new(format!("set the MTU of {name} to {mtu}"), error);
+        let present = self.tun.interface().mtu().map_err(failed)?;
+        if mtu != present {
+            self.tun.interface().set_mtu(mtu).map_err(failed)?;
+            info!("the MTU of {name} is {mtu} now, and was {present}");
         }
-        let name = self.tun.name();
-        let set = self.tun.interface().set_mtu(mtu);
-        set.map_err(|error| StartError::new(format!("set the MTU of {name} to {mtu}"), error))?;
-        info!("the MTU of {name} is {mtu} now, and was {}", self.mtu);
-        self.mtu = mtu;
         Ok(())
     }
 

@@ -9,17 +9,22 @@ use hashbrown::HashMap;
 
 use crate::addresses::GroupAddresses;
 
-/// One datagram of this number is noted. Those of a member that is heard at all are many.
+/// Number of datagrams of one read that are noted, and beyond them one in how many: under load those of a
+/// member that is heard at all are many.
+const NOTED: usize = 8;
 const SAMPLED: u32 = 4;
 /// Age up to which a datagram tells of the present, in microseconds.
 const LATELY_US: u64 = 2_000_000;
-/// Maximum number of members and addresses that are kept. The oldest make room.
+/// Interval between looks for what is older, while there is no room.
+const PURGE_US: u64 = 500_000;
+/// Maximum number of pairs of a member and an address that are kept.
 const KEPT_MAX: usize = 8_192;
 
 /// The latest multicast of each member, by its address and that of the group.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     seen: HashMap<(SocketAddr, IpAddr), u64>,
+    next_purge_us: u64,
 }
 
 /// Chooses datagrams to note.
@@ -33,7 +38,7 @@ impl Sample {
     /// Takes a datagram of a member that was sent to a group.
     pub(crate) fn take(&mut self, from: SocketAddr, group: IpAddr) {
         self.count = self.count.wrapping_add(1);
-        if self.count.is_multiple_of(SAMPLED) {
+        if self.chosen.len() < NOTED || self.count.is_multiple_of(SAMPLED) {
             self.chosen.push((from, group));
         }
     }
@@ -47,12 +52,15 @@ impl Sample {
 impl Sightings {
     /// Notes the datagrams that were chosen.
     pub(crate) fn note(&mut self, now_us: u64, sample: &mut Sample) {
-        if self.seen.len() + sample.chosen.len() > KEPT_MAX {
+        if self.seen.len() + sample.chosen.len() > KEPT_MAX && now_us >= self.next_purge_us {
+            self.next_purge_us = now_us + PURGE_US;
             self.seen.retain(|_, at_us| now_us < *at_us + LATELY_US);
         }
-        let room = KEPT_MAX.saturating_sub(self.seen.len());
-        self.seen.extend(sample.chosen.iter().take(room).map(|&seen| (seen, now_us)));
-        sample.chosen.clear();
+        for seen in sample.chosen.drain(..) {
+            if self.seen.len() < KEPT_MAX || self.seen.contains_key(&seen) {
+                self.seen.insert(seen, now_us);
+            }
+        }
     }
 
     /// The bits of the multicast addresses at which a member was heard lately.
@@ -74,22 +82,24 @@ mod tests {
         let member = |number: u8| SocketAddr::from(([10, 0, 0, number], 7_900));
         let (mut sightings, mut sample) = (Sightings::default(), Sample::default());
         let first = addresses.at(9).unwrap().ip();
-        (0..3).for_each(|_| sample.take(member(1), first));
         assert!(sample.is_empty());
         sample.take(member(1), first);
         sightings.note(5_000, &mut sample);
         assert!(sample.is_empty());
+        (0..400).for_each(|_| sample.take(member(1), first));
+        assert!((100..=110).contains(&sample.chosen.len()), "{}", sample.chosen.len());
+        sightings.note(5_000, &mut sample);
         let heard = |sightings: &Sightings, now_us| sightings.of(now_us, member(1), &addresses);
         assert_eq!((heard(&sightings, 5_000), sightings.of(5_000, member(2), &addresses)), (1 << 9, 0));
         assert_eq!([5_000 + LATELY_US - 1, 5_000 + LATELY_US].map(|at| heard(&sightings, at)), [1 << 9, 0]);
         // A flood of addresses takes no memory, and the next ones find room later.
         for number in 0..100_000_u32 {
             let from = SocketAddr::from((std::net::Ipv4Addr::from(number), 1));
-            (0..SAMPLED).for_each(|_| sample.take(from, first));
+            sample.take(from, first);
             sightings.note(6_000, &mut sample);
         }
         assert!(sightings.seen.len() <= KEPT_MAX);
-        (0..SAMPLED).for_each(|_| sample.take(member(1), addresses.at(0).unwrap().ip()));
+        sample.take(member(1), addresses.at(0).unwrap().ip());
         sightings.note(6_000 + LATELY_US, &mut sample);
         assert_eq!(heard(&sightings, 6_000 + LATELY_US), 1);
     }

@@ -117,6 +117,11 @@ impl Peer {
     pub(super) fn move_on_path(&mut self, path: usize, address: SocketAddr) {
         let Some(at) = path.checked_sub(1) else { return self.set_address(address) };
         let door = self.config.paths[at].door;
+        if self.config.paths[at].address.ip() != address.ip()
+            && let Some(width) = self.widths.of(path)
+        {
+            width.restart();
+        }
         for (index, other) in self.config.paths.iter_mut().enumerate() {
             if index == at {
                 self.roaming.moves += u64::from(other.address != address);

@@ -234,6 +234,7 @@ impl Gossip {
             return;
         }
         self.proofs.on_time(now_us);
+        self.timers.put_off_if_late(now_us);
         // The loop ends: every timer set within it is due later than now.
         while let Some(timer) = self.timers.take_due(now_us) {
             self.drive(now_us, out, |foca, events| foca.handle_timer(timer, events));

@@ -1,11 +1,14 @@
 //! Greetings: members tell each other their settings, and which multicast they hear.
 //!
-//! A node that sends to groups *calls* at the multicast addresses of those groups, and asks each member of
-//! them which calls it heard ([`Greeting`]). A member that answers, but hears nothing in several tries, is
-//! *deaf*: its multicast is filtered, or its settings differ. Any multicast of the node that came lately is
-//! heard as a call is, because a member that is overloaded loses calls too (`sightings.rs`). The node then sends it copies by unicast, and
-//! tries again from time to time. Each question and answer states the settings that should be the same in
-//! the whole cluster.
+//! A node that sends to groups asks each member of them at which multicast addresses it was heard lately
+//! ([`Greeting`]). At those where it was not, it *calls*. A member that answers, but does not hear several
+//! calls, is *deaf*: its multicast is filtered, or its settings differ. The node then sends it copies by
+//! unicast, and tries again from time to time. Each question and answer states the settings that should be
+//! the same in the whole cluster.
+//!
+//! A call costs each host of the network a datagram. So nobody is called who does not answer, or who has
+//! heard a message there (`sightings.rs`): a member that is overloaded loses calls, and would get copies
+//! beside.
 
 pub(crate) mod wire;
 
@@ -17,7 +20,11 @@ use ricochet_core::NodeId;
 pub(crate) use wire::{Body, FIRST_BYTE, GREETING_MAX, Greeting, Settings};
 
 /// Pauses between the tries with one member, in microseconds. After the last it is deaf, if it answers.
-const PAUSES_US: [u64; 4] = [50_000, 100_000, 150_000, 200_000];
+const PAUSES_US: [u64; 5] = [50_000, 50_000, 100_000, 150_000, 200_000];
+/// Number of tries with calls after which a member that hears none is deaf.
+const CALLED: u32 = 3;
+/// Interval between tests of a member to whose groups this node sends for the first time, in microseconds.
+const MORE_US: u64 = 500_000;
 /// Interval between tries with a member that is deaf, in microseconds.
 const AGAIN_US: u64 = 2_000_000;
 /// The same with a member that does not answer; doubled each time.
@@ -27,6 +34,8 @@ const SILENT_DOUBLED_MAX: u32 = 7;
 const CHECK_US: u64 = 30_000_000;
 /// Maximum number of members that are asked at once.
 const ASKED_MAX: usize = 64;
+/// Number of rounds of calls in which a member is tested, about.
+const OF_A_TEST: u32 = 25;
 /// Interval between two rounds of calls, in microseconds.
 const ROUND_US: u64 = 20_000;
 
@@ -44,6 +53,12 @@ struct Peer {
     tries: usize,
     first_round: u32,
     has_answered: bool,
+    /// Number of these tries with calls.
+    called: u32,
+    /// Time at which the test began.
+    begun_us: Option<u64>,
+    /// Whether the next test is of further addresses alone.
+    is_of_more: bool,
     /// Number of tests in a row that it left unanswered.
     silences: u32,
     next_us: u64,
@@ -52,6 +67,23 @@ struct Peer {
     settings: Option<Settings>,
     /// Whether it sends copies to this node, because this node does not hear its calls.
     sends_copies: bool,
+}
+
+impl Peer {
+    /// Plans a test of addresses that are new, together with those that follow soon.
+    fn test_more(&mut self, now_us: u64) {
+        let earliest_us = self.begun_us.map_or(now_us, |begun_us| now_us.max(begun_us + MORE_US));
+        (self.is_of_more, self.tries, self.next_us) = (true, 0, earliest_us);
+    }
+
+    /// Begins a test with this round.
+    fn begin(&mut self, now_us: u64, round: u32) {
+        if !std::mem::take(&mut self.is_of_more) {
+            self.hears = 0;
+        }
+        (self.first_round, self.has_answered, self.called) = (round, false, 0);
+        self.begun_us = Some(now_us);
+    }
 }
 
 /// Knowledge of another member's settings and multicast.
@@ -147,6 +179,9 @@ impl Greetings {
                 tries: 0,
                 first_round: 0,
                 has_answered: false,
+                called: 0,
+                begun_us: None,
+                is_of_more: false,
                 silences: 0,
                 next_us: now_us,
                 heard: (0, 0),
@@ -156,7 +191,7 @@ impl Greetings {
             let known = before.remove(&id).filter(|peer| peer.address == address);
             let mut peer = known.unwrap_or_else(new);
             if groups & !peer.groups != 0 {
-                (peer.tries, peer.next_us) = (0, now_us);
+                peer.test_more(now_us);
             }
             (peer.groups, peer.deaf) = (groups, peer.deaf & groups);
             self.peers.insert(id, peer);
@@ -173,7 +208,7 @@ impl Greetings {
         }
         self.sent_to |= sent_to;
         for peer in self.peers.values_mut().filter(|peer| peer.groups & new != 0) {
-            (peer.tries, peer.next_us) = (0, now_us);
+            peer.test_more(now_us);
         }
         self.plan(now_us);
         true
@@ -184,8 +219,8 @@ impl Greetings {
         self.peers.get(&id).is_some_and(|peer| peer.address == address)
     }
 
-    /// Handles a greeting from an address. `seen`: bits of the multicast addresses at which other datagrams of
-    /// it have come lately, of a question. Returns the answer, if there is one.
+    /// Handles a greeting from an address. Returns the answer, if there is one. `seen`: of a question, bits
+    /// of the multicast addresses at which other datagrams from there have come lately.
     pub(crate) fn handle(
         &mut self,
         now_us: u64,
@@ -226,7 +261,7 @@ impl Greetings {
             // Calls may have been lost among other datagrams, which show the same.
             let (round, heard) = match peer.heard {
                 heard if seen == 0 => heard,
-                (round, heard) if round == body.round => (round, heard | seen),
+                (round, heard) if body.round.wrapping_sub(round) < OF_A_TEST => (body.round, heard | seen),
                 _ => (body.round, seen),
             };
             return Some(Greeting::Answer(Body { from: me, round, heard, copies: false, settings }));
@@ -275,18 +310,21 @@ impl Greetings {
         for peer in self.peers.values_mut().filter(due).take(ASKED_MAX) {
             let tested = peer.groups & called;
             if peer.tries == 0 {
-                (peer.first_round, peer.hears, peer.has_answered) = (*round, 0, false);
+                peer.begin(now_us, *round);
             }
             if peer.tries < PAUSES_US.len() {
                 peer.next_us = now_us + PAUSES_US[peer.tries];
                 peer.tries += 1;
-                calls |= tested;
+                if peer.has_answered {
+                    calls |= tested & !peer.hears;
+                    peer.called += 1;
+                }
                 questions.push((peer.address, peer.deaf != 0));
                 continue;
             }
             // A member that does not answer is no longer there, or does not know this node yet.
             let missing = tested & !peer.hears;
-            if peer.has_answered && missing != 0 && peer.deaf != missing {
+            if peer.called >= CALLED && missing != 0 && peer.deaf != missing {
                 if peer.deaf == 0 {
                     news.push(News::Deaf(peer.address));
                 }
@@ -355,7 +393,9 @@ impl Greetings {
     /// Returns whether no member is being tested.
     pub(crate) fn is_settled(&self) -> bool {
         let tested = |peer: &Peer| peer.groups & self.called() & !(peer.hears | peer.deaf) != 0;
-        let is_begun = |peer: &Peer| peer.tries > 0 || (peer.settings.is_none() && peer.silences == 0);
+        let is_begun = |peer: &Peer| {
+            peer.tries > 0 || peer.is_of_more || (peer.settings.is_none() && peer.silences == 0)
+        };
         !self.peers.values().any(|peer| tested(peer) && is_begun(peer))
     }
 

@@ -82,7 +82,8 @@ fn members_that_hear_each_other_are_rarely_asked() {
     assert!(!net.nodes[0].is_settled());
     net.run(20_000_000);
     assert!(net.nodes[0].is_settled());
-    assert_eq!((net.sent, net.finding(0), net.finding(1)), (2, Finding::default(), Finding::default()));
+    // A question, and another one with a call, since there was no message.
+    assert_eq!((net.sent, net.finding(0), net.finding(1)), (3, Finding::default(), Finding::default()));
     assert!(net.nodes[0].take_news().is_empty() && net.nodes[1].take_news().is_empty());
 }
 
@@ -124,6 +125,44 @@ fn a_member_that_loses_calls_and_hears_other_packets_is_not_deaf() {
     net.seen = 1 << 5;
     net.run(5_000_000);
     assert_eq!(net.nodes[0].take_news(), [News::Hears(address(1))]);
+}
+
+/// A node that sends to 64 addresses for the first time, one after the other, and a member that hears all of
+/// it; returns the numbers of questions and calls. `by_messages`: whether messages show it.
+fn beginning(by_messages: bool) -> (usize, usize) {
+    let mut nodes = [0, 1].map(|at| {
+        let mut node = Greetings::new(NodeId(at), settings());
+        let other = 1 - at;
+        node.set_members(0, [(NodeId(other), address(other as usize), u64::MAX)].into_iter());
+        node
+    });
+    let (mut questions, mut calls) = (0, 0);
+    for step in 0..4_000_u64 {
+        let now_us = step * 1_000;
+        let sent_to = u64::MAX >> (63 - (step / 10).min(63));
+        nodes[0].set_sent_to(now_us, sent_to);
+        let mut sent = Vec::new();
+        nodes[0].handle_timeout(now_us, |to, bytes| sent.push((to, Greeting::read(bytes).unwrap())));
+        for (to, greeting) in sent {
+            let is_call = matches!(to, Destination::Multicast(_));
+            (questions, calls) = (questions + usize::from(!is_call), calls + usize::from(is_call));
+            let seen = if by_messages { sent_to } else { 0 };
+            if let Some(answer) = nodes[1].handle(now_us, address(0), &greeting, seen) {
+                nodes[0].handle(now_us, address(1), &answer, 0);
+            }
+        }
+    }
+    assert!(nodes[0].is_settled() && nodes[0].take_news().is_empty());
+    assert_eq!(nodes[0].findings(true).next().unwrap().1.hears, Some(true));
+    (questions, calls)
+}
+
+#[test]
+fn a_node_that_begins_to_send_to_many_addresses_calls_at_each_once_at_most() {
+    let (questions, calls) = beginning(true);
+    assert!(questions <= 4 && calls == 0, "{questions} {calls}");
+    let (questions, calls) = beginning(false);
+    assert!(questions <= 10 && calls == 64, "{questions} {calls}");
 }
 
 #[test]

@@ -51,8 +51,14 @@ fn packets_take_the_tunnel_whatever_other_routes_there_are_to_their_network() {
         let before = (leaked(&sites), peer(&pair, 0).egress.source_packets);
         traffic.wait_for(300);
         assert_eq!(leaked(&sites), before.0, "{}", ip(&sites.a.gateway, &["-6", "route"]));
+        // The hosts send as many packets of each version.
         let both = before.1 + 500;
-        wait_for_peer(&pair, 0, "packets of both versions travel", |peer| peer.egress.source_packets > both);
+        wait_for_peer(&pair, 0, "packets travel", |peer| peer.egress.source_packets > both);
+        assert_eq!(leading(&sites, "undrop1"), networks(&sites));
+        for (family, host) in [("-4", sites.b.host_v4(0)), ("-6", sites.b.host_v6(0))] {
+            let way = ip(&sites.a.gateway, &[family, "route", "get", &host.to_string()]);
+            assert!(way.contains("dev undrop1"), "{way}");
+        }
     });
     assert!(pair.child(0).unwrap().terminate(std::time::Duration::from_secs(10)).unwrap().success());
     let left = ip(&sites.a.gateway, &["-6", "route", "show", &v6]);
@@ -93,10 +99,17 @@ fn routes_that_somebody_removes_are_set_again_and_nothing_leaks_meanwhile() {
         travel(&pair);
         assert_eq!((leaked(&sites), closing(&sites)), (before, both(&sites)));
     });
-    // Or all.
-    for family in ["-4", "-6"] {
-        ip(&sites.a.gateway, &[family, "route", "flush", "proto", "147"]);
-    }
+    // Or all, also while the device is down.
+    ip(&sites.a.gateway, &["link", "set", "undrop1", "down"]);
+    let flush = || {
+        for family in ["-4", "-6"] {
+            ip(&sites.a.gateway, &[family, "route", "flush", "proto", "147"]);
+        }
+    };
+    flush();
+    wait_until("the closing routes are back", || closing(&sites) == both(&sites));
+    ip(&sites.a.gateway, &["link", "set", "undrop1", "up"]);
+    flush();
     wait_until("all routes are back", || {
         leading(&sites, "undrop1") == networks(&sites) && closing(&sites) == both(&sites)
     });
@@ -152,6 +165,7 @@ fn a_process_that_takes_over_and_fails_leaves_none_of_its_routes() {
     let _ = fs::remove_file(&program);
     symlink(PROGRAM, &program).unwrap();
     let pair = start_program(&program, &sites, "");
+    let before = mtu(&sites);
     // It follows an edited file, and ends before it works.
     let script = "#!/bin/sh\n\
         printf '%s\\n' '{\"step\":\"ready\",\"version\":3,\"listen\":\"10.81.9.1:4700\",\"wan\":\"wan0\",\
@@ -159,11 +173,13 @@ fn a_process_that_takes_over_and_fails_leaves_none_of_its_routes() {
         while read -r line; do case $line in *'\"over\"'*) break;; esac; done\n\
         ip route flush proto 147; ip -6 route flush proto 147\n\
         ip route add 10.99.3.0/24 dev undrop1 proto 147\n\
+        ip link set undrop1 mtu 1390\n\
         exit 1\n";
     install(&program, script);
     let said = upgrade_by(&pair.config(0)).unwrap_err();
     assert!(said.contains("which protects as before"), "{said}\n{}", pair.logs());
     wait_for_log(&pair, "although it had the sessions");
+    assert_eq!(mtu(&sites), before);
     assert_eq!((leading(&sites, "undrop1"), closing(&sites)), (networks(&sites), both(&sites)));
     fs::remove_file(&program).unwrap();
 }
@@ -178,7 +194,10 @@ fn the_device_of_the_tunnel_follows_the_file() {
     let wide = mtu(&sites);
     reload(&mut pair, 0, |text| text.replace("[gateway]\n", "[gateway]\nwan_mtu = 1400\n"));
     assert_eq!(mtu(&sites), wide - 100);
-    reload(&mut pair, 0, |text| text.replace("wan_mtu = 1400\n", ""));
+    // IPv6 stays on a device that is narrower than its least MTU.
+    reload(&mut pair, 0, |text| text.replace("wan_mtu = 1400\n", "wan_mtu = 1300\n"));
+    assert_eq!((mtu(&sites), leading(&sites, "undrop1")), (1_280, networks(&sites)));
+    reload(&mut pair, 0, |text| text.replace("wan_mtu = 1300\n", ""));
     assert_eq!(mtu(&sites), wide);
     // Another device, to which all routes lead then.
     reload(&mut pair, 0, |text| text.replace("[gateway]\n", "[gateway]\ntunnel = \"other7\"\n"));
