@@ -45,7 +45,6 @@ use crate::engine::Engine;
 use crate::errands::{Errand, Errands};
 use crate::error::StartError;
 use crate::exporter::Exporter;
-use crate::guard;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
 use crate::names::Names;
@@ -213,7 +212,7 @@ impl Passive {
         self.segments.settle();
         self.split = Split::default();
         if !self.restarts {
-            guard::remove(&self.config.gateway.tunnel);
+            self.open_tunnels();
         }
         Ok(())
     }

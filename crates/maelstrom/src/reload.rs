@@ -22,7 +22,6 @@ use crate::engine::ALL_OUTGOING;
 use crate::error::StartError;
 use crate::findings;
 use crate::groups;
-use crate::guard;
 use crate::names::keep_addresses;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
@@ -157,7 +156,7 @@ impl Passive {
         let former = std::mem::replace(&mut self.config, config);
         self.follow_file_in_tunnel();
         if former.gateway.tunnel != self.config.gateway.tunnel {
-            guard::remove(&former.gateway.tunnel);
+            self.retire_device(former.gateway.tunnel);
         }
         self.names.configure(&self.config);
         self.split.configure(&self.config);

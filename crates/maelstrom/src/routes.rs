@@ -25,8 +25,8 @@ use crate::tunnel::Tunnel;
 pub(crate) const PROTOCOL: u8 = 147;
 /// Interval between looks at the routes.
 const CHECK_US: u64 = 1_000_000;
-/// Longest wait for routes after a change of the configuration.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for the end of routes when the gateway stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The routes that a configuration asks for.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ struct Plan {
     leading: Vec<IpNet>,
     /// Name of the device in the file, by which the routes that close its tunnels are known.
     closing: (String, Vec<IpNet>),
+    /// Names of devices whose closing routes are to go, once those of the present one are there.
+    retired: Vec<String>,
 }
 
 /// Result of a look at the routes.
@@ -45,14 +47,19 @@ pub(crate) struct Found {
     faults: Vec<String>,
     /// Number of routes that were missing and are set now.
     set: usize,
+    /// Names of devices whose closing routes are still there.
+    retired: Vec<String>,
 }
 
 /// The regular look.
 #[derive(Debug, Default)]
 pub(crate) struct RouteWatch {
     found: Errand<Found>,
+    /// Whether the look follows a change of the configuration, after which routes are missing.
+    is_change: bool,
     next_us: u64,
     faults: Vec<String>,
+    retired: Vec<String>,
 }
 
 impl RouteWatch {
@@ -137,6 +144,10 @@ impl Plan {
     fn carry_out(&self) -> Found {
         let (device, networks) = &self.closing;
         let (mut set, mut errors) = guard::follow(device, networks);
+        let mut retired = self.retired.clone();
+        if errors.is_empty() {
+            retired.drain(..).for_each(|former| guard::remove(&former));
+        }
         let mut down = None;
         if let Some((name, index)) = &self.device {
             if Interface::open(name).and_then(|device| device.is_up()).unwrap_or(true) {
@@ -150,16 +161,33 @@ impl Plan {
             }
         }
         let faults = errors.iter().map(ToString::to_string).chain(down);
-        Found { faults: faults.collect(), set }
+        Found { faults: faults.collect(), set, retired }
     }
 }
 
 impl Passive {
-    /// Sets all routes to peers in tunnel mode as the file asks for them, and waits for it.
+    /// Begins to set all routes to peers in tunnel mode as the file asks for them. Nobody waits for it: the
+    /// kernel may take seconds while others change interfaces.
     pub(crate) fn set_routes(&mut self) {
         self.begin_routes();
-        let found = self.routes.found.wait(PATIENCE);
-        self.note_routes(found, false);
+        self.routes.is_change = true;
+    }
+
+    /// Begins to remove the routes that close tunnels of another device, when those of the present one are
+    /// set.
+    pub(crate) fn retire_device(&mut self, name: String) {
+        self.routes.retired.push(name);
+        self.set_routes();
+    }
+
+    /// Removes the routes that close tunnels, after what is under way.
+    pub(crate) fn open_tunnels(&mut self) {
+        let devices: Vec<String> =
+            self.routes.retired.drain(..).chain([self.config.gateway.tunnel.clone()]).collect();
+        let remove = move || devices.iter().for_each(|device| guard::remove(device));
+        if self.errands.begin(remove).wait(STOP_PATIENCE).is_none() {
+            warn!("the kernel has not removed the routes that close tunnels yet");
+        }
     }
 
     /// Looks at the routes from time to time, and sets those that are missing.
@@ -169,8 +197,9 @@ impl Passive {
             self.routes.found = Errand::default();
             return;
         }
-        let found = self.routes.found.take();
-        self.note_routes(found, true);
+        if let Some(found) = self.routes.found.take() {
+            self.note_routes(found);
+        }
         if self.engine.now_us >= self.routes.next_us && !self.routes.found.is_under_way() {
             self.begin_routes();
         }
@@ -182,19 +211,21 @@ impl Passive {
         let tunnel = self.ports.outlets.tunnel.as_ref();
         let device = tunnel.map(|tunnel| (tunnel.tun().name().to_owned(), tunnel.tun().interface().index()));
         let closing = (self.config.gateway.tunnel.clone(), guard::wanted(&self.config));
-        let plan = Plan { device, leading: wanted(&self.config), closing };
+        let retired = self.routes.retired.clone();
+        let plan = Plan { device, leading: wanted(&self.config), closing, retired };
         self.routes.found = self.errands.begin(move || plan.carry_out());
+        self.routes.is_change = false;
     }
 
-    /// Tells what is wrong, once. `is_look`: whether nobody has changed the configuration.
-    fn note_routes(&mut self, found: Option<Found>, is_look: bool) {
-        let Some(Found { faults, set }) = found else { return };
+    /// Tells what is wrong, once.
+    fn note_routes(&mut self, Found { faults, set, retired }: Found) {
+        self.routes.retired = retired;
         for news in faults.iter().filter(|fault| !self.routes.faults.contains(fault)) {
             warn!("packets to a peer may not take the tunnel: {news}");
         }
         if faults.is_empty() && !self.routes.faults.is_empty() {
             info!("packets to all peers in tunnel mode take the tunnel again");
-        } else if set > 0 && is_look && faults.is_empty() {
+        } else if set > 0 && !self.routes.is_change && faults.is_empty() {
             warn!("somebody had removed routes to peers in tunnel mode; {set} are set again");
         }
         self.routes.faults = faults;

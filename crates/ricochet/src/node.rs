@@ -48,7 +48,7 @@ pub struct Node {
 /// Time for which a node that is closed waits for its readers.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 /// Time for which it waits until it is known which members hear its multicast.
-const TEST_PATIENCE: Duration = Duration::from_secs(1);
+const TEST_PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// Maximum lengths of what a node sends.
 #[derive(Clone, Copy, Debug)]

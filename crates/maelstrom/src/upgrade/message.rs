@@ -48,6 +48,7 @@ pub(crate) enum Message {
         peers: Vec<Session>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rack: Option<Rack>,
+        #[serde(default)]
         tunnel: bool,
     },
     /// The next process works, and has done so from this time after the cut on.

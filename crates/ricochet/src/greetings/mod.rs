@@ -55,6 +55,10 @@ struct Peer {
     has_answered: bool,
     /// Number of these tries with calls.
     called: u32,
+    /// Bits of the addresses that it tests.
+    tested: u64,
+    /// Time of the next test of all addresses.
+    check_us: u64,
     /// Time at which the test began.
     begun_us: Option<u64>,
     /// Whether the next test is of further addresses alone.
@@ -70,19 +74,31 @@ struct Peer {
 }
 
 impl Peer {
-    /// Plans a test of addresses that are new, together with those that follow soon.
+    /// Plans a test of addresses that are new, together with those that follow soon. One under way ends
+    /// before.
     fn test_more(&mut self, now_us: u64) {
-        let earliest_us = self.begun_us.map_or(now_us, |begun_us| now_us.max(begun_us + MORE_US));
-        (self.is_of_more, self.tries, self.next_us) = (true, 0, earliest_us);
+        self.is_of_more = true;
+        if self.tries == 0 {
+            self.next_us = self.more_due_us(now_us);
+        }
     }
 
-    /// Begins a test with this round.
-    fn begin(&mut self, now_us: u64, round: u32) {
-        if !std::mem::take(&mut self.is_of_more) {
-            self.hears = 0;
+    fn more_due_us(&self, now_us: u64) -> u64 {
+        self.begun_us.map_or(now_us, |begun_us| now_us.max(begun_us + MORE_US))
+    }
+
+    /// Begins a test of these addresses with this round.
+    fn begin(&mut self, now_us: u64, round: u32, tested: u64) {
+        if !std::mem::take(&mut self.is_of_more) || now_us >= self.check_us {
+            (self.hears, self.check_us) = (0, now_us + CHECK_US);
         }
-        (self.first_round, self.has_answered, self.called) = (round, false, 0);
+        (self.first_round, self.has_answered, self.called, self.tested) = (round, false, 0, tested);
         self.begun_us = Some(now_us);
+    }
+
+    /// Ends the test; the next one is due at this time, unless there is more to test.
+    fn end(&mut self, now_us: u64, next_us: u64) {
+        (self.tries, self.next_us) = (0, if self.is_of_more { self.more_due_us(now_us) } else { next_us });
     }
 }
 
@@ -180,6 +196,8 @@ impl Greetings {
                 first_round: 0,
                 has_answered: false,
                 called: 0,
+                tested: 0,
+                check_us: 0,
                 begun_us: None,
                 is_of_more: false,
                 silences: 0,
@@ -193,7 +211,7 @@ impl Greetings {
             if groups & !peer.groups != 0 {
                 peer.test_more(now_us);
             }
-            (peer.groups, peer.deaf) = (groups, peer.deaf & groups);
+            (peer.groups, peer.deaf, peer.hears) = (groups, peer.deaf & groups, peer.hears & groups);
             self.peers.insert(id, peer);
         }
         self.is_changed = true;
@@ -280,10 +298,10 @@ impl Greetings {
         if body.round != 0 && body.round.wrapping_sub(peer.first_round) < 1 << 31 {
             peer.hears |= body.heard;
         }
-        if peer.groups & called & !peer.hears != 0 {
+        if peer.tested & peer.groups & called & !peer.hears != 0 {
             return;
         }
-        (peer.tries, peer.next_us) = (0, now_us + CHECK_US);
+        peer.end(now_us, peer.check_us.max(now_us));
         if std::mem::take(&mut peer.deaf) != 0 {
             self.news.push(News::Hears(peer.address));
             self.is_changed = true;
@@ -308,12 +326,16 @@ impl Greetings {
         let (mut calls, mut questions) = (0, Vec::new());
         let due = |peer: &&mut Peer| peer.next_us <= now_us && peer.groups & *sent_to != 0;
         for peer in self.peers.values_mut().filter(due).take(ASKED_MAX) {
-            let tested = peer.groups & called;
             if peer.tries == 0 {
-                peer.begin(now_us, *round);
+                peer.begin(now_us, *round, peer.groups & called);
             }
-            if peer.tries < PAUSES_US.len() {
-                peer.next_us = now_us + PAUSES_US[peer.tries];
+            let tested = peer.tested & peer.groups;
+            let missing = tested & !peer.hears;
+            // One that answers late is called as often as any other.
+            let is_open = peer.has_answered && peer.called < CALLED && missing != 0;
+            if peer.tries < PAUSES_US.len() || is_open {
+                let [.., longest_us] = PAUSES_US;
+                peer.next_us = now_us + PAUSES_US.get(peer.tries).copied().unwrap_or(longest_us);
                 peer.tries += 1;
                 if peer.has_answered {
                     calls |= tested & !peer.hears;
@@ -323,7 +345,6 @@ impl Greetings {
                 continue;
             }
             // A member that does not answer is no longer there, or does not know this node yet.
-            let missing = tested & !peer.hears;
             if peer.called >= CALLED && missing != 0 && peer.deaf != missing {
                 if peer.deaf == 0 {
                     news.push(News::Deaf(peer.address));
@@ -338,7 +359,7 @@ impl Greetings {
                 peer.silences += 1;
                 SILENT_US << peer.silences.min(SILENT_DOUBLED_MAX)
             };
-            (peer.tries, peer.next_us) = (0, now_us + pause_us);
+            peer.end(now_us, now_us + pause_us);
         }
         let mut bytes = [0; GREETING_MAX];
         for address in (0..64).filter(|address| calls & 1 << address != 0) {

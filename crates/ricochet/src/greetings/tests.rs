@@ -166,6 +166,40 @@ fn a_node_that_begins_to_send_to_many_addresses_calls_at_each_once_at_most() {
 }
 
 #[test]
+fn a_filter_is_found_also_by_a_node_that_goes_on_to_further_addresses_and_by_late_answers() {
+    for late in [false, true] {
+        let mut node = Greetings::new(NodeId(0), settings());
+        node.set_members(0, [(NodeId(1), address(1), u64::MAX)].into_iter());
+        let (mut found_us, mut answers) = (None, Vec::new());
+        for step in 0..6_000_u64 {
+            let now_us = step * 1_000;
+            node.set_sent_to(now_us, u64::MAX >> (63 - (step / 300).min(63)));
+            let mut rounds = Vec::new();
+            node.handle_timeout(now_us, |_, bytes| {
+                if let Greeting::Question(body) = Greeting::read(bytes).unwrap() {
+                    rounds.push(body.round);
+                }
+            });
+            let delay_us = if late { 300_000 } else { 1_000 };
+            answers.extend(rounds.into_iter().map(|round| (now_us + delay_us, round)));
+            answers.retain(|&(due_us, round)| {
+                let is_due = due_us <= now_us;
+                if is_due {
+                    let body = Body { from: NodeId(1), round, heard: 0, copies: false, settings: settings() };
+                    node.handle(now_us, address(1), &Greeting::Answer(body), 0);
+                }
+                !is_due
+            });
+            if node.take_news().contains(&News::Deaf(address(1))) {
+                found_us.get_or_insert(now_us);
+            }
+        }
+        assert!(found_us.is_some_and(|us| us < 2_000_000), "late {late}: {found_us:?}");
+        assert_eq!(node.finding(node.peers.values().next().unwrap()).hears, Some(false));
+    }
+}
+
+#[test]
 fn settings_that_differ_are_named_by_both() {
     let other = Settings { group_port: 7_912, datagram_max: 1_400, unicast: true, ..settings() };
     let mut net = Net::new(other);

@@ -87,6 +87,10 @@ pub(crate) fn closing(sites: &TwoSites) -> Vec<String> {
     closing.map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
 }
 
+fn wait_for_closing(sites: &TwoSites, expected: &[String]) {
+    wait_until("the routes follow the file", || closing(sites) == expected);
+}
+
 /// The routes of both networks of the other site.
 pub(crate) fn both(sites: &TwoSites) -> Vec<String> {
     sites.b.networks().iter().map(|network| format!("unreachable {network}")).collect()
@@ -218,21 +222,22 @@ fn routes_that_close_a_tunnel_follow_the_file_and_pass_to_the_next_process() {
     }
     let sites = sites();
     let mut pair = start(&sites, "");
-    let none: Vec<String> = Vec::new();
+    let (none, all_closed) = (Vec::new(), both(&sites));
     for (line, open) in
         [("fail = \"open\"\n", true), ("route = false\n", true), ("fail = \"closed\"\n", false)]
     {
         reload(&mut pair, 0, |text| text.replace("key_file =", &format!("{line}key_file =")));
-        assert_eq!(closing(&sites), if open { none.clone() } else { both(&sites) }, "{line}");
+        wait_for_closing(&sites, if open { &none } else { &all_closed });
         reload(&mut pair, 0, |text| text.replace(line, ""));
-        assert_eq!(closing(&sites), both(&sites), "after {line}");
+        wait_for_closing(&sites, &all_closed);
     }
     // One network fewer.
     let networks = sites.b.networks().map(|network| format!("\"{network}\""));
     let (all, one) = (networks.join(", "), networks[0].clone());
     reload(&mut pair, 0, |text| text.replace(&all, &one));
-    assert_eq!(closing(&sites), both(&sites)[..1]);
+    wait_for_closing(&sites, &all_closed[..1]);
     reload(&mut pair, 0, |text| text.replace(&one, &all));
+    wait_for_closing(&sites, &all_closed);
     let mut successors = Successors::default();
     wait_until_up(&pair);
     successors.add(upgrade_by(&pair.config(0)).unwrap_or_else(|said| panic!("{said}\n{}", pair.logs())));

@@ -140,7 +140,7 @@ fn a_reload_sets_the_routes_that_it_can_and_the_others_when_their_way_is_free() 
         leading.sort();
         leading
     };
-    assert_eq!(sorted(), but_one);
+    wait_until("the other routes are set", || sorted() == but_one);
     wait_for_log(&pair, &format!("set the route to {taken} by undrop1; delete the present route"));
     let (_, document) = health_of(&pair, 0);
     assert!(reason(&document, "no_route").contains(taken), "{document}");
@@ -152,7 +152,7 @@ fn a_reload_sets_the_routes_that_it_can_and_the_others_when_their_way_is_free() 
     reload(&mut pair, 0, |text| text.replace(&after, &before));
     let mut own = own;
     own.sort();
-    assert_eq!(sorted(), own);
+    wait_until("the routes follow the file", || sorted() == own);
 }
 
 #[test]
@@ -180,7 +180,9 @@ fn a_process_that_takes_over_and_fails_leaves_none_of_its_routes() {
     assert!(said.contains("which protects as before"), "{said}\n{}", pair.logs());
     wait_for_log(&pair, "although it had the sessions");
     assert_eq!(mtu(&sites), before);
-    assert_eq!((leading(&sites, "undrop1"), closing(&sites)), (networks(&sites), both(&sites)));
+    wait_until("all routes are those of the file", || {
+        leading(&sites, "undrop1") == networks(&sites) && closing(&sites) == both(&sites)
+    });
     fs::remove_file(&program).unwrap();
 }
 
@@ -196,12 +198,13 @@ fn the_device_of_the_tunnel_follows_the_file() {
     assert_eq!(mtu(&sites), wide - 100);
     // IPv6 stays on a device that is narrower than its least MTU.
     reload(&mut pair, 0, |text| text.replace("wan_mtu = 1400\n", "wan_mtu = 1300\n"));
-    assert_eq!((mtu(&sites), leading(&sites, "undrop1")), (1_280, networks(&sites)));
+    assert_eq!(mtu(&sites), 1_280);
+    wait_until("all routes are there", || leading(&sites, "undrop1") == networks(&sites));
     reload(&mut pair, 0, |text| text.replace("wan_mtu = 1300\n", ""));
     assert_eq!(mtu(&sites), wide);
     // Another device, to which all routes lead then.
     reload(&mut pair, 0, |text| text.replace("[gateway]\n", "[gateway]\ntunnel = \"other7\"\n"));
-    assert_eq!(leading(&sites, "other7"), networks(&sites));
-    assert_eq!(closing(&sites), both(&sites));
+    wait_until("the routes lead to the other device", || leading(&sites, "other7") == networks(&sites));
+    wait_until("and others close it", || closing(&sites) == both(&sites));
     assert!(!ip(&sites.a.gateway, &["-oneline", "link"]).contains("undrop1"));
 }
