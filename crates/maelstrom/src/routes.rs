@@ -144,7 +144,9 @@ impl Plan {
     fn carry_out(&self) -> Found {
         let (device, networks) = &self.closing;
         let (mut set, mut errors) = guard::follow(device, networks);
-        let mut retired = self.retired.clone();
+        // Two reloads may have led back to the same name.
+        let mut retired: Vec<String> =
+            self.retired.iter().filter(|former| *former != device).cloned().collect();
         if errors.is_empty() {
             retired.drain(..).for_each(|former| guard::remove(&former));
         }

@@ -120,15 +120,14 @@ impl Multicast {
     /// other groups beside some of the same.
     pub(crate) fn reconfigure(&mut self, configs: &[MulticastConfig]) {
         let mut old: Vec<_> = std::mem::take(&mut self.sections).into_iter().map(Some).collect();
-        let same = |old: &MulticastConfig, new: &MulticastConfig| old == new;
-        let groups = |old: &MulticastConfig, new: &MulticastConfig| {
+        let same = |old: &MulticastConfig, new: &MulticastConfig| {
             (&old.groups, old.wanted) == (&new.groups, new.wanted)
         };
-        let some = |old: &MulticastConfig, new: &MulticastConfig| {
+        let similar = |old: &MulticastConfig, new: &MulticastConfig| {
             old.wanted == new.wanted && old.groups.iter().any(|one| new.groups.contains(one))
         };
         let mut found: Vec<Option<Section>> = configs.iter().map(|_| None).collect();
-        for is_it in [same, groups, some] {
+        for is_it in [same, similar] {
             for (config, found) in configs.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
                 let it = |section: &&mut Option<Section>| {
                     section.as_ref().is_some_and(|section| is_it(&section.config, config))

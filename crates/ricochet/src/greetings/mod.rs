@@ -6,9 +6,9 @@
 //! unicast, and tries again from time to time. Each question and answer states the settings that should be
 //! the same in the whole cluster.
 //!
-//! A call costs each host of the network a datagram. So nobody is called who does not answer, or who has
-//! heard a message there (`sightings.rs`): a member that is overloaded loses calls, and would get copies
-//! beside.
+//! A call costs each host of the network a datagram. So a node calls only for members that have answered and
+//! have heard no message there (`sightings.rs`). A member that is overloaded loses calls; if it were taken
+//! for deaf, copies would add to its load.
 
 pub(crate) mod wire;
 
