@@ -2,7 +2,8 @@
 # Builds the other tunnels of `undrop-lab bench tunnel`, and PEPsal for `undrop-lab bench split`, in bench/peers/tunnels/build.
 #
 # build.sh DIRECTORY: each repository below has a clone in DIRECTORY, under the name in the first column. A clone that is
-# missing is named and left out. WireGuard comes from Debian: apt-get install wireguard-go wireguard-tools.
+# missing is named and left out. WireGuard comes from Debian: apt-get install wireguard-go wireguard-tools. boringtun is
+# built by cargo, and the stand-in for kcptun by go, each where it is installed.
 set -eu
 
 [ $# = 1 ] || { echo "usage: $0 DIRECTORY-OF-CLONES" >&2; exit 2; }
@@ -49,4 +50,13 @@ if take pepsal viveris/pepsal e799fdd5545c3d272ed2d4f683e20a460f805143; then
     printf '#define VERSION "2.0.0"\n#define PACKAGE "pepsal"\n' >"$work/pepsal/include/config.h"
     cc -O2 -w -D_GNU_SOURCE -I"$work/pepsal/include" "$work"/pepsal/src/*.c -o "$here/build/pepsal" -lpthread -lrt -lm
     echo "$here/build/pepsal"
+fi
+if command -v cargo >/dev/null; then
+    cargo install boringtun-cli --version 0.6.0 --locked --quiet --root "$work/boringtun"
+    install -m 755 "$work/boringtun/bin/boringtun-cli" "$here/build/boringtun-cli"
+    echo "$here/build/boringtun-cli"
+fi
+if command -v go >/dev/null; then
+    (cd "$here/kcp" && go build -o "$here/build/kcp-stand-in" .)
+    echo "$here/build/kcp-stand-in"
 fi

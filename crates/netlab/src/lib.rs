@@ -8,6 +8,7 @@
 //! | `emulator/`, `direction.rs` | the link between two namespaces, over TUN devices |
 //! | `dropper/`, `../bpf/drop.c` | fault injection at an interface: a program that loses arriving packets by a loss model |
 //! | `middlebox.rs` | boxes on the way of a link that rewrite, fragment, refuse or divert packets |
+//! | `conntrack.rs` | a NAT that forgets its mappings |
 //! | `drop_log.rs` | losses of a link, in a file |
 //! | `namespace/` | network namespaces held by a file descriptor, their devices, routes and sysctls |
 //! | `traffic/` | TCP and UDP of the real kernel between two namespaces, measured |
@@ -22,6 +23,7 @@ pub mod bridge;
 mod clock;
 #[allow(unsafe_code, reason = "system calls that nix lacks, and memory that the kernel fills")]
 pub mod config_lock;
+pub mod conntrack;
 mod direction;
 pub mod drop_log;
 pub mod dropper;

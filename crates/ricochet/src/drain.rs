@@ -1,6 +1,7 @@
 //! Drains the kernel's sockets into the rings.
 
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,7 +72,7 @@ impl Drain {
             more = self.read_own(shared)?;
         }
         let mut group_waits = self.group.is_some();
-        self.state.is_held = false;
+        let was_held = mem::take(&mut self.state.is_held);
         for _ in 0..GROUP_READS {
             if !group_waits {
                 break;
@@ -81,6 +82,10 @@ impl Drain {
                 break;
             }
             group_waits = self.read_group(shared)?;
+        }
+        if self.state.is_held != was_held {
+            let mut sightings = shared.sightings.lock().unwrap_or_else(PoisonError::into_inner);
+            sightings.set_held(clock::now_us(), self.state.is_held);
         }
         more |= group_waits && !self.state.is_held;
         if group_waits && self.state.turns_deferred < TURNS_DEFERRED_MAX {

@@ -1,7 +1,8 @@
 //! Members whose multicast this node hears, beside their calls (`greetings/`).
 //!
 //! A node that is overloaded loses most of what arrives, and with it calls. A member that takes it for deaf
-//! sends it copies, which are still more work. Any packet of its multicast shows that nothing filters it.
+//! sends it copies, which are still more work. Any packet of its multicast shows that nothing filters it. A
+//! node whose readers leave no room reads no multicast at all, and says nothing of what it hears.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,12 +20,16 @@ const LATELY_US: u64 = 2_000_000;
 const PURGE_US: u64 = 500_000;
 /// Maximum number of pairs of a member and an address that are kept.
 const KEPT_MAX: usize = 8_192;
+/// Time without a look at the multicast after which the node does not know what it hears, in microseconds.
+const BLIND_US: u64 = 100_000;
 
 /// The latest multicast of each member, by its address and that of the group.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     seen: HashMap<(SocketAddr, IpAddr), u64>,
     next_purge_us: u64,
+    /// Since when multicast waits in the kernel, because there is no room for it.
+    held_us: Option<u64>,
 }
 
 /// Chooses datagrams to note.
@@ -63,8 +68,19 @@ impl Sightings {
         }
     }
 
-    /// The bits of the multicast addresses at which a member was heard lately.
-    pub(crate) fn of(&self, now_us: u64, from: SocketAddr, addresses: &GroupAddresses) -> u64 {
+    /// Notes whether multicast waits in the kernel from now on, because there is no room for it.
+    pub(crate) fn set_held(&mut self, now_us: u64, is_held: bool) {
+        self.held_us = is_held.then_some(now_us);
+    }
+
+    /// The bits of the multicast addresses at which a member was heard lately. `None` while multicast waits in
+    /// the kernel: that nothing was heard says nothing of filters.
+    pub(crate) fn of(&self, now_us: u64, from: SocketAddr, addresses: &GroupAddresses) -> Option<u64> {
+        let is_blind = self.held_us.is_some_and(|held_us| now_us >= held_us + BLIND_US);
+        (!is_blind).then(|| self.heard(now_us, from, addresses))
+    }
+
+    fn heard(&self, now_us: u64, from: SocketAddr, addresses: &GroupAddresses) -> u64 {
         let is_recent =
             |at: &SocketAddr| self.seen.get(&(from, at.ip())).is_some_and(|at_us| now_us < at_us + LATELY_US);
         let heard = addresses.addresses().enumerate().filter(|(_, at)| is_recent(at));
@@ -90,8 +106,16 @@ mod tests {
         assert!((100..=110).contains(&sample.chosen.len()), "{}", sample.chosen.len());
         sightings.note(5_000, &mut sample);
         let heard = |sightings: &Sightings, now_us| sightings.of(now_us, member(1), &addresses);
-        assert_eq!((heard(&sightings, 5_000), sightings.of(5_000, member(2), &addresses)), (1 << 9, 0));
-        assert_eq!([5_000 + LATELY_US - 1, 5_000 + LATELY_US].map(|at| heard(&sightings, at)), [1 << 9, 0]);
+        let others = sightings.of(5_000, member(2), &addresses);
+        assert_eq!((heard(&sightings, 5_000), others), (Some(1 << 9), Some(0)));
+        let at_last = [5_000 + LATELY_US - 1, 5_000 + LATELY_US].map(|at| heard(&sightings, at));
+        assert_eq!(at_last, [Some(1 << 9), Some(0)]);
+        // While nothing is read, silence says nothing.
+        sightings.set_held(5_000, true);
+        assert_eq!(heard(&sightings, 5_000 + BLIND_US - 1), Some(1 << 9));
+        assert_eq!([5_000 + BLIND_US, 5_000 + LATELY_US].map(|at| heard(&sightings, at)), [None; 2]);
+        sightings.set_held(6_000, false);
+        assert_eq!(heard(&sightings, 5_000 + BLIND_US), Some(1 << 9));
         // A flood of addresses takes no memory, and the next ones find room later.
         for number in 0..100_000_u32 {
             let from = SocketAddr::from((std::net::Ipv4Addr::from(number), 1));
@@ -101,6 +125,6 @@ mod tests {
         assert!(sightings.seen.len() <= KEPT_MAX);
         sample.take(member(1), addresses.at(0).unwrap().ip());
         sightings.note(6_000 + LATELY_US, &mut sample);
-        assert_eq!(heard(&sightings, 6_000 + LATELY_US), 1);
+        assert_eq!(heard(&sightings, 6_000 + LATELY_US), Some(1));
     }
 }

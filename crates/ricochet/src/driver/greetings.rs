@@ -48,7 +48,7 @@ impl GreetingsDriver {
             let sightings = shared.sightings.lock().unwrap_or_else(PoisonError::into_inner);
             sightings.of(now_us, slot.from(), &self.group_addresses)
         } else {
-            0
+            Some(0)
         };
         if let Some(answer) = self.greetings.handle(now_us, slot.from(), &greeting, heard) {
             let mut bytes = [0; GREETING_MAX];
@@ -162,5 +162,6 @@ fn tell(news: &News) {
             "this node does not hear the multicast of a member and gets copies by unicast: look for a filter, \
              or set `node.unicast` on all members"
         ),
+        News::Heard(member) => tracing::info!(%member, "this node hears the multicast of a member again"),
     }
 }

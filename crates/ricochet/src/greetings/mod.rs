@@ -137,6 +137,8 @@ pub(crate) enum News {
     Hears(SocketAddr),
     /// This node does not hear the multicast of a member.
     Unheard(SocketAddr),
+    /// It hears it again.
+    Heard(SocketAddr),
 }
 
 /// Destination of a greeting.
@@ -238,13 +240,14 @@ impl Greetings {
     }
 
     /// Handles a greeting from an address. Returns the answer, if there is one. `seen`: of a question, bits
-    /// of the multicast addresses at which other datagrams from there have come lately.
+    /// of the multicast addresses at which other datagrams from there have come lately, or `None` where this
+    /// node has not looked. It then gives no answer: one that lists nothing would say that it is deaf.
     pub(crate) fn handle(
         &mut self,
         now_us: u64,
         from: SocketAddr,
         greeting: &Greeting,
-        seen: u64,
+        seen: Option<u64>,
     ) -> Option<Greeting> {
         let id = match greeting {
             Greeting::Farewell { .. } => return None,
@@ -274,8 +277,11 @@ impl Greetings {
         if let Greeting::Question(_) = greeting {
             if body.copies && !peer.sends_copies {
                 self.news.push(News::Unheard(from));
+            } else if !body.copies && peer.sends_copies {
+                self.news.push(News::Heard(from));
             }
             peer.sends_copies = body.copies;
+            let seen = seen?;
             // Calls may have been lost among other datagrams, which show the same.
             let (round, heard) = match peer.heard {
                 heard if seen == 0 => heard,
@@ -301,8 +307,10 @@ impl Greetings {
         if peer.tested & peer.groups & called & !peer.hears != 0 {
             return;
         }
-        peer.end(now_us, peer.check_us.max(now_us));
-        if std::mem::take(&mut peer.deaf) != 0 {
+        let was_deaf = std::mem::take(&mut peer.deaf) != 0;
+        // One that was deaf is asked again at once, so that it learns that its copies have ended.
+        peer.end(now_us, if was_deaf { now_us } else { peer.check_us.max(now_us) });
+        if was_deaf {
             self.news.push(News::Hears(peer.address));
             self.is_changed = true;
         }

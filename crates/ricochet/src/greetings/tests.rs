@@ -11,7 +11,8 @@ struct Net {
     /// Whether multicast reaches the second.
     multicast_passes: bool,
     /// Addresses at which other datagrams come.
-    seen: u64,
+    /// `None`: the node has not looked.
+    seen: Option<u64>,
     sent: usize,
 }
 
@@ -38,7 +39,7 @@ impl Net {
             node
         };
         let nodes = [node(0, settings()), node(1, other)];
-        Self { nodes, now_us: 0, multicast_passes: true, seen: 0, sent: 0 }
+        Self { nodes, now_us: 0, multicast_passes: true, seen: Some(0), sent: 0 }
     }
 
     fn run(&mut self, us: u64) {
@@ -61,7 +62,7 @@ impl Net {
                     if let Some(answer) =
                         self.nodes[1 - at].handle(self.now_us, address(at), &greeting, self.seen)
                     {
-                        assert_eq!(self.nodes[at].handle(self.now_us, address(1 - at), &answer, 0), None);
+                        assert_eq!(self.nodes[at].handle(self.now_us, address(1 - at), &answer, None), None);
                     }
                 }
             }
@@ -104,6 +105,9 @@ fn a_member_whose_multicast_is_filtered_is_found_and_returns() {
     net.run(5_000_000);
     assert_eq!(net.nodes[0].take_deaf(), Some(vec![]));
     assert_eq!(net.nodes[0].take_news(), [News::Hears(address(1))]);
+    // The other one learns that there are no copies any more.
+    assert_eq!(net.nodes[1].take_news(), [News::Heard(address(0))]);
+    assert_eq!((net.finding(0), net.finding(1)), (Finding::default(), Finding::default()));
     // A filter that comes later is found too.
     net.multicast_passes = false;
     net.run(CHECK_US + 1_000_000);
@@ -114,17 +118,30 @@ fn a_member_whose_multicast_is_filtered_is_found_and_returns() {
 fn a_member_that_loses_calls_and_hears_other_packets_is_not_deaf() {
     let mut net = Net::new(settings());
     net.nodes[0].set_sent_to(0, 1 << 5);
-    (net.multicast_passes, net.seen) = (false, 1 << 5);
+    (net.multicast_passes, net.seen) = (false, Some(1 << 5));
     net.run(100_000_000);
     assert!(net.nodes[0].is_settled() && net.nodes[0].take_news().is_empty());
     assert!(net.sent < 20, "{}", net.sent);
     // Calls of long ago, and packets at another address, show nothing.
-    net.seen = 1 << 6;
+    net.seen = Some(1 << 6);
     net.run(CHECK_US + 1_000_000);
     assert_eq!(net.nodes[0].take_news(), [News::Deaf(address(1))]);
-    net.seen = 1 << 5;
+    net.seen = Some(1 << 5);
     net.run(5_000_000);
     assert_eq!(net.nodes[0].take_news(), [News::Hears(address(1))]);
+}
+
+#[test]
+fn a_member_that_reads_nothing_for_a_while_is_not_deaf_and_its_filter_is_found_afterwards() {
+    let mut net = Net::new(settings());
+    net.nodes[0].set_sent_to(0, 1 << 5);
+    (net.multicast_passes, net.seen) = (false, None);
+    net.run(20_000_000);
+    assert!(net.nodes[0].is_settled(), "nobody waits for it");
+    assert_eq!((net.nodes[0].take_news(), net.finding(1)), (vec![], Finding::default()));
+    net.seen = Some(0);
+    net.run(40_000_000);
+    assert_eq!(net.nodes[0].take_news(), [News::Deaf(address(1))]);
 }
 
 /// A node that sends to 64 addresses for the first time, one after the other, and a member that hears all of
@@ -146,9 +163,9 @@ fn beginning(by_messages: bool) -> (usize, usize) {
         for (to, greeting) in sent {
             let is_call = matches!(to, Destination::Multicast(_));
             (questions, calls) = (questions + usize::from(!is_call), calls + usize::from(is_call));
-            let seen = if by_messages { sent_to } else { 0 };
+            let seen = Some(if by_messages { sent_to } else { 0 });
             if let Some(answer) = nodes[1].handle(now_us, address(0), &greeting, seen) {
-                nodes[0].handle(now_us, address(1), &answer, 0);
+                nodes[0].handle(now_us, address(1), &answer, None);
             }
         }
     }
@@ -186,7 +203,7 @@ fn a_filter_is_found_also_by_a_node_that_goes_on_to_further_addresses_and_by_lat
                 let is_due = due_us <= now_us;
                 if is_due {
                     let body = Body { from: NodeId(1), round, heard: 0, copies: false, settings: settings() };
-                    node.handle(now_us, address(1), &Greeting::Answer(body), 0);
+                    node.handle(now_us, address(1), &Greeting::Answer(body), None);
                 }
                 !is_due
             });
@@ -236,7 +253,7 @@ fn a_member_that_does_not_answer_is_not_deaf_and_strangers_change_nothing() {
     let question =
         Greeting::Question(Body { from: NodeId(1), round: 1, heard: 0, copies: true, settings: settings() });
     let stranger = ([10, 0, 0, 9], 7_900).into();
-    assert_eq!(net.nodes[0].handle(net.now_us, stranger, &question, 0), None);
+    assert_eq!(net.nodes[0].handle(net.now_us, stranger, &question, Some(0)), None);
     assert_eq!(net.finding(0), Finding::default());
 }
 

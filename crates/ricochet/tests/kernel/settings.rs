@@ -3,7 +3,9 @@
 use std::process::{Command, Stdio};
 
 use crate::common::{LONG, Lan, numbers};
-use ricochet::{Builder, Node, Subscription};
+use std::time::Duration;
+
+use ricochet::{Builder, Follow, JoinOptions, Node, Policy, Subscription};
 
 /// Messages that each test sends at once.
 const MESSAGES: u32 = 20;
@@ -50,6 +52,7 @@ fn a_receiver_whose_multicast_is_filtered_gets_copies() {
     let delete = || Command::new("nft").args(["flush", "ruleset"]).status().unwrap();
     assert!(lan.hosts[1].run(delete).success());
     wait_for_finding(&nodes[0], |peer| !peer.hears_no_multicast);
+    wait_for_finding(&nodes[1], |peer| !peer.multicast_unheard);
 }
 
 #[test]
@@ -91,4 +94,25 @@ fn members_that_hear_each_other_are_not_taken_for_deaf() {
     let status = nodes[0].status();
     assert!(status.peers.iter().all(|peer| !peer.hears_no_multicast), "{status:#?}");
     assert!(nodes[1].status().peers.iter().all(|peer| !peer.multicast_unheard));
+}
+
+#[test]
+fn a_member_whose_reader_stands_still_is_not_taken_for_deaf() {
+    /// Groups that share no multicast address.
+    const GROUPS: [&str; 2] = ["g", "h"];
+    const STILL: Duration = Duration::from_secs(4);
+    let Some(lan) = Lan::build("a reader that stands still", 2) else { return };
+    let nodes = lan.start(|_, builder| builder.follow(Follow::Off));
+    let options = JoinOptions { queue: Some(4), policy: Some(Policy::Block), ..JoinOptions::default() };
+    let still = GROUPS.map(|group| nodes[1].join_with(group, &options).unwrap());
+    GROUPS.iter().for_each(|group| assert!(nodes[0].wait_for_members(group, 1, LONG)));
+    // Fills the queue and the ring, so that the rest waits in the kernel.
+    (0..30_000_u32).for_each(|_| assert!(nodes[0].send("g", &[7; 400]).is_ok()));
+    std::thread::sleep(STILL);
+    // A test of one more address begins.
+    assert!(nodes[0].send("h", b"more").is_ok());
+    std::thread::sleep(STILL);
+    let status = nodes[0].status();
+    assert!(status.peers.iter().all(|peer| !peer.hears_no_multicast), "{status:#?}");
+    drop(still);
 }

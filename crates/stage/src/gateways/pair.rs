@@ -367,7 +367,7 @@ impl SplitSetting {
     }
 }
 
-fn make_directory() -> anyhow::Result<PathBuf> {
+pub(super) fn make_directory() -> anyhow::Result<PathBuf> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

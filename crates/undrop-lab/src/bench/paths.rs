@@ -8,7 +8,7 @@ use clap::Args;
 use loss::LossModel;
 use netlab::Direction;
 use netlab::emulator::Emulator;
-use netlab::traffic::{Pace, Sample, TcpTransfer, UdpStream, udp_stream, unwatched};
+use netlab::traffic::{Pace, TcpTransfer, UdpStream, udp_stream, unwatched};
 use simnet::link::LinkConfig;
 use stage::gateways::TwoPaths;
 
@@ -166,7 +166,7 @@ fn measure(program: &Path, plan: &Plan, case: Case, seed: u64) -> anyhow::Result
     let silence_us = udp.arrived_us.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max();
     Ok(Figures {
         goodput: tcp.forward.goodput_bps() / 1e6,
-        pause_s: longest_pause_us(&tcp.forward.samples) as f64 / 1e6,
+        pause_s: rig::longest_pause_us(&tcp.forward.samples) as f64 / 1e6,
         missing: udp.missing() as f64,
         duplicates: udp.duplicates,
         silence_ms: silence_us.unwrap_or(0) as f64 / 1e3,
@@ -192,34 +192,4 @@ fn while_dead<T: Send>(
         }
         running.join().map_err(|_| anyhow::anyhow!("the work panicked"))?
     })
-}
-
-/// Longest time between two samples of which only the latter shows progress.
-fn longest_pause_us(samples: &[Sample]) -> u64 {
-    let (mut longest_us, mut progress_us, mut received) = (0, 0, 0);
-    for sample in samples {
-        if sample.received_bytes > received {
-            longest_us = longest_us.max(sample.elapsed_us - progress_us);
-            (progress_us, received) = (sample.elapsed_us, sample.received_bytes);
-        }
-    }
-    let end_us = samples.last().map_or(0, |last| last.elapsed_us);
-    longest_us.max(end_us - progress_us)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pause_is_a_time_without_progress_also_at_the_end() {
-        let samples = |received: &[u64]| -> Vec<Sample> {
-            let sample = |(at, &received_bytes): (u64, &u64)| Sample { elapsed_us: 100 * at, received_bytes };
-            (1..).zip(received).map(sample).collect()
-        };
-        assert_eq!(longest_pause_us(&samples(&[5, 6, 7])), 100);
-        assert_eq!(longest_pause_us(&samples(&[5, 6, 6, 6, 9, 10])), 300);
-        assert_eq!(longest_pause_us(&samples(&[5, 6, 6, 6])), 200);
-        assert_eq!(longest_pause_us(&[]), 0);
-    }
 }

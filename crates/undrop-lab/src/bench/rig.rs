@@ -13,7 +13,7 @@ use maelstrom::status::Status;
 use netlab::Namespace;
 use netlab::emulator::EmulatorConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
-use netlab::traffic::{TcpReport, TcpTransfer, tcp_transfer, unwatched};
+use netlab::traffic::{Sample, TcpReport, TcpTransfer, tcp_transfer, unwatched};
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 pub(crate) use stage::gateways::{between, sites};
@@ -116,4 +116,34 @@ pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> anyhow::R
         sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// Longest time between two samples of which only the latter shows progress.
+pub(crate) fn longest_pause_us(samples: &[Sample]) -> u64 {
+    let (mut longest_us, mut progress_us, mut received) = (0, 0, 0);
+    for sample in samples {
+        if sample.received_bytes > received {
+            longest_us = longest_us.max(sample.elapsed_us - progress_us);
+            (progress_us, received) = (sample.elapsed_us, sample.received_bytes);
+        }
+    }
+    let end_us = samples.last().map_or(0, |last| last.elapsed_us);
+    longest_us.max(end_us - progress_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_a_time_without_progress_also_at_the_end() {
+        let samples = |received: &[u64]| -> Vec<Sample> {
+            let sample = |(at, &received_bytes): (u64, &u64)| Sample { elapsed_us: 100 * at, received_bytes };
+            (1..).zip(received).map(sample).collect()
+        };
+        assert_eq!(longest_pause_us(&samples(&[5, 6, 7])), 100);
+        assert_eq!(longest_pause_us(&samples(&[5, 6, 6, 6, 9, 10])), 300);
+        assert_eq!(longest_pause_us(&samples(&[5, 6, 6, 6])), 200);
+        assert_eq!(longest_pause_us(&[]), 0);
+    }
 }

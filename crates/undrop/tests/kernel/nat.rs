@@ -1,16 +1,12 @@
 //! A gateway behind a NAT, which forgets its mapping while packets are protected.
 
 use std::fs;
-use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use netlab::Namespace;
+use netlab::conntrack;
 use netlab::traffic::{Pace, UdpStream, udp_stream, unwatched};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
-};
 use stage::gateways::{GatewayPair, Setting};
 
 use crate::firewall::lab::{Lab, Wan, possible};
@@ -24,26 +20,6 @@ ip saddr 10.83.0.2 udp sport 4700 masquerade to :20000-29999 random
 }
 }
 ";
-
-/// Lets a router forget all connections and mappings, as a restart of it does (ctnetlink).
-pub(crate) fn forget_connections(router: &Namespace) {
-    const DELETE: u16 = 1 << 8 | 2;
-    const REQUEST_AND_ACKNOWLEDGE: u16 = 5;
-    let mut request = 20_u32.to_ne_bytes().to_vec();
-    request.extend(DELETE.to_ne_bytes());
-    request.extend(REQUEST_AND_ACKNOWLEDGE.to_ne_bytes());
-    // Number and port of the request; IPv4, version and resource.
-    request.extend([0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
-    let answer = router.run(|| {
-        let (kind, protocol) = (SockType::Raw, SockProtocol::NetlinkNetFilter);
-        let socket = socket(AddressFamily::Netlink, kind, SockFlag::SOCK_CLOEXEC, protocol).unwrap();
-        sendto(socket.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty()).unwrap();
-        let mut answer = [0; 64];
-        recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()).unwrap();
-        answer
-    });
-    assert_eq!(answer[16..20], [0; 4], "the kernel acknowledges the request");
-}
 
 #[test]
 fn a_gateway_behind_a_nat_stays_protected_when_its_mapping_is_forgotten() {
@@ -85,7 +61,7 @@ fn a_gateway_behind_a_nat_stays_protected_when_its_mapping_is_forgotten() {
             wait_for_peer(&pair, 0, "packets are protected", |peer| {
                 peer.egress.source_packets > before.egress.source_packets + 100
             });
-            forget_connections(router);
+            conntrack::forget(router).unwrap();
             wait_for_peer(&pair, 0, "the peer is found again", |peer| peer.address != before.address);
             stream.join().unwrap()
         });

@@ -7,14 +7,13 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use netlab::privilege;
 use netlab::topology::{TwoSites, WAN};
 use netlab::traffic::{TcpTransfer, tcp_transfer, unwatched};
+use netlab::{conntrack, privilege};
 use stage::gateways::{End, GatewayPair, Setting, between};
 
 use crate::by_tunnel::{apart, in_tunnel_mode, ip};
 use crate::firewall::lab::possible;
-use crate::nat::forget_connections;
 use crate::pair::{PROGRAM, peer, wait_for_peer};
 
 /// Translates all datagrams of a gateway, as a NAT in front of it does.
@@ -70,7 +69,7 @@ fn a_tunnel_passes_a_nat_that_forgets_its_mapping_in_mid_transfer() {
     let pair = start(&sites);
     let port = peer(&pair, 0).address.port();
     assert!((20_000..30_000).contains(&port), "{port}");
-    survive(&sites, &pair, || forget_connections(&sites.b.gateway));
+    survive(&sites, &pair, || conntrack::forget(&sites.b.gateway).unwrap());
     pair.stop().unwrap();
 }
 

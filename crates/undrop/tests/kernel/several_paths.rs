@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use loss::LossModel;
 use maelstrom::status::{PeerStatus, TunnelPath};
-use netlab::Direction;
 use netlab::privilege;
 use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream, unwatched};
+use netlab::{Direction, conntrack};
 use simnet::link::LinkConfig;
 use stage::gateways::{GatewayPair, TwoPaths, between};
 
 use crate::disturbance::undisturbed;
 use crate::firewall::lab::possible;
-use crate::nat::forget_connections;
 use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_for_peer, wait_until_up};
 
 /// Two sites with two links, and gateways that use both.
@@ -211,7 +210,7 @@ fn a_path_behind_a_nat_is_found_again_when_its_mapping_is_forgotten() {
     let port = || paths(&peer(&lab.pair, 0))[1].address.port();
     let before = port();
     assert!((20_000..30_000).contains(&before), "{before}");
-    forget_connections(&lab.paths.sites.b.gateway);
+    conntrack::forget(&lab.paths.sites.b.gateway).unwrap();
     wait_for_peer(&lab.pair, 0, "the path has another port", |peer| {
         paths(peer)[1].address.port() != before && paths(peer)[1].alive
     });

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use loss::LossModel;
-use netlab::traffic::{Pace, TcpTransfer, UdpStream, udp_stream, unwatched};
+use netlab::traffic::{Pace, TcpReport, TcpTransfer, UdpStream, udp_stream, unwatched};
 use stage::gateways::Setting;
 use undrop::output;
 
 use super::Plan;
 use super::report::{Figure, Sheet};
-use super::system::System;
+use super::system::{Running, System};
 use crate::bench::rig;
 
 /// Packets a second of the stream whose delay is measured, and their bytes of payload.
@@ -42,7 +42,8 @@ pub(super) fn run(program: &Path, plan: &Plan, sheet: &mut Sheet) -> anyhow::Res
             }
         }
     }
-    for &system in &systems {
+    // One that forwards connections carries no single packets.
+    for &system in systems.iter().filter(|system| system.tcp_port().is_none()) {
         for seed in 0..plan.runs {
             let figures = plan.measured(|| delay(program, plan, system, seed))?;
             let labels = [("tunnel", system.name().to_owned())];
@@ -53,7 +54,7 @@ pub(super) fn run(program: &Path, plan: &Plan, sheet: &mut Sheet) -> anyhow::Res
 }
 
 /// Starts each system once. Tells which of the others does not start, and leaves it out.
-fn startable(program: &Path, plan: &Plan, systems: Vec<System>) -> anyhow::Result<Vec<System>> {
+pub(super) fn startable(program: &Path, plan: &Plan, systems: Vec<System>) -> anyhow::Result<Vec<System>> {
     let mut good = Vec::new();
     for system in systems {
         let sites = plan.sites(&LossModel::None, 0)?;
@@ -84,10 +85,18 @@ fn transfer(
     let transfer = TcpTransfer {
         congestion: Some(congestion.to_owned()),
         duration: Duration::from_secs(plan.seconds),
+        port: system.tcp_port().unwrap_or(0),
         ..TcpTransfer::default()
     };
-    let report = rig::transfer(&sites, &transfer)?;
-    let cpu_s = running.cpu_s()? - before;
+    carried(&running, before, &rig::transfer(&sites, &transfer)?)
+}
+
+/// Figures of a transfer through a tunnel that had used so many seconds of the processor before.
+///
+/// # Errors
+/// If a process has ended, or TCP delivered a byte that was not sent.
+pub(super) fn carried(running: &Running, before_s: f64, report: &TcpReport) -> anyhow::Result<Vec<Figure>> {
+    let cpu_s = running.cpu_s()? - before_s;
     anyhow::ensure!(report.mismatch.is_none(), "TCP delivered a byte that was not sent");
     let gigabytes = report.forward.received_bytes() as f64 / 1e9;
     let cost = if gigabytes > 0.0 { cpu_s / gigabytes } else { 0.0 };

@@ -1,7 +1,10 @@
 //! Gateways in tunnel mode beside no tunnel and beside other tunnels.
 
+mod fast;
 mod goodput;
+mod moved;
 mod report;
+mod sites;
 mod system;
 mod trouble;
 
@@ -29,11 +32,12 @@ pub(crate) struct Plan {
     /// The measurement.
     #[arg(long, value_enum, default_value_t = Case::Goodput)]
     case: Case,
-    /// Tunnels: none, undrop, wireguard-go, udpspeeder, udpspeeder-simd, tinyfecvpn.
+    /// Tunnels: none, undrop, wireguard-go, boringtun, vxlan (the kernel's), udpspeeder, udpspeeder-simd,
+    /// tinyfecvpn, kcp-stand-in (TCP alone).
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "none,undrop,wireguard-go,udpspeeder,udpspeeder-simd,tinyfecvpn",
+        default_value = "none,undrop,wireguard-go,boringtun,udpspeeder,udpspeeder-simd,tinyfecvpn,kcp-stand-in",
         value_parser = system::parse
     )]
     system: Vec<System>,
@@ -88,6 +92,14 @@ enum Case {
     Voice,
     /// Time until the other end says that one was killed, and packets that leave in the clear.
     Killed,
+    /// Goodput of TCP on a link of 1 ms without a limit, in single packets and in super-packets.
+    Fast,
+    /// Processor time of a packet at 1,000 to 200,000 a second and at the most, in both modes of gateways.
+    Cost,
+    /// Longest pause when a NAT forgets its mapping, or the address of a gateway changes.
+    Moved,
+    /// Transfers between each two of three sites with links of 100 Mbit/s, and a group from one to the others.
+    Sites,
 }
 
 impl Plan {
@@ -129,6 +141,10 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
         Case::Aggregation => trouble::aggregation(program, plan, &mut sheet)?,
         Case::Voice => trouble::voice(program, plan, &mut sheet)?,
         Case::Killed => trouble::killed(program, plan, &mut sheet)?,
+        Case::Fast => fast::run(program, plan, &mut sheet)?,
+        Case::Cost => fast::cost(program, plan, &mut sheet)?,
+        Case::Moved => moved::run(program, plan, &mut sheet)?,
+        Case::Sites => sites::run(program, plan, &mut sheet)?,
     }
     if plan.json { output::line(&serde_json::to_string_pretty(&sheet.document())?) } else { sheet.print() }
 }

@@ -11,7 +11,7 @@ use std::{env, process};
 use anyhow::{Context as _, bail};
 use netlab::Namespace;
 use netlab::namespace::Child;
-use netlab::topology::TwoSites;
+use netlab::topology::{TwoSites, WAN};
 use stage::gateways::{GatewayPair, Setting, part};
 
 use crate::bench::rig::{self, run, wait_for};
@@ -21,8 +21,13 @@ const PORT: u16 = 4_096;
 /// Port of WireGuard, and that at which a tunnel below it takes its datagrams.
 const WIREGUARD: u16 = 51_820;
 const BELOW: u16 = 3_333;
+const WIREGUARD_GO: &str = "wireguard-go";
 /// Repairs of other tunnels for each of their groups of 20 packets, their authors' example for lossy links.
 const FEC: &str = "20:10";
+/// Port of the host that takes connections, where a tunnel forwards single connections.
+const TCP_PORT: u16 = 5_201;
+/// Port of VXLAN.
+const VXLAN_PORT: &str = "4789";
 
 /// A tunnel, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,16 +44,25 @@ pub(super) enum System {
     UdpSpeederSimd,
     /// A tunnel with the code of UDPspeeder.
     TinyFecVpn,
+    /// WireGuard as another program, without a code.
+    Boringtun,
+    /// The kernel's own tunnel over UDP: neither a code nor encryption.
+    Vxlan,
+    /// TCP connections over KCP, as kcptun carries them: a stand-in for it with its libraries.
+    KcpStandIn,
 }
 
 impl System {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::None,
         Self::Undrop,
         Self::WireguardGo,
         Self::UdpSpeeder,
         Self::UdpSpeederSimd,
         Self::TinyFecVpn,
+        Self::Boringtun,
+        Self::Vxlan,
+        Self::KcpStandIn,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -59,6 +73,9 @@ impl System {
             Self::UdpSpeeder => "udpspeeder",
             Self::UdpSpeederSimd => "udpspeeder-simd",
             Self::TinyFecVpn => "tinyfecvpn",
+            Self::Boringtun => "boringtun",
+            Self::Vxlan => "vxlan",
+            Self::KcpStandIn => "kcp-stand-in",
         }
     }
 
@@ -67,13 +84,20 @@ impl System {
         !matches!(self, Self::None | Self::Undrop)
     }
 
+    /// The port at which the receiving host of TCP must listen, where single connections are forwarded.
+    pub(super) fn tcp_port(self) -> Option<u16> {
+        (self == Self::KcpStandIn).then_some(TCP_PORT)
+    }
+
     /// The program below `peers` that it needs.
     fn program(self, peers: &Path) -> Option<PathBuf> {
         let name = match self {
             Self::UdpSpeeder => "speederv2",
             Self::UdpSpeederSimd => "speederv2-simd",
             Self::TinyFecVpn => "tinyvpn",
-            Self::None | Self::Undrop | Self::WireguardGo => return None,
+            Self::Boringtun => "boringtun-cli",
+            Self::KcpStandIn => "kcp-stand-in",
+            Self::None | Self::Undrop | Self::WireguardGo | Self::Vxlan => return None,
         };
         Some(peers.join(name))
     }
@@ -83,8 +107,11 @@ impl System {
         if let Some(program) = self.program(peers).filter(|program| !program.is_file()) {
             return Some(format!("no {}; bench/peers/tunnels/build.sh makes it", program.display()));
         }
-        let has_wireguard = matches!(self, Self::WireguardGo | Self::UdpSpeeder | Self::UdpSpeederSimd);
-        let needs: &[_] = if has_wireguard { &["wireguard-go", "wg"] } else { &[] };
+        let needs: &[_] = match self {
+            Self::WireguardGo | Self::UdpSpeeder | Self::UdpSpeederSimd => &["wireguard-go", "wg"],
+            Self::Boringtun => &["wg"],
+            _ => &[],
+        };
         let absent = needs.iter().find(|name| !is_installed(name))?;
         Some(format!("no program `{absent}` (Debian: wireguard-go, wireguard-tools)"))
     }
@@ -107,11 +134,14 @@ impl System {
         part(sites)?;
         match (self, self.program(peers)) {
             (Self::Undrop, _) => running.pair = Some(rig::gateways(program, sites, setting)?),
-            (Self::WireguardGo, _) => running.start_wireguard(sites, None)?,
+            (Self::WireguardGo, _) => running.start_wireguard(sites, Path::new(WIREGUARD_GO), None)?,
+            (Self::Vxlan, _) => start_vxlan(sites)?,
             (Self::TinyFecVpn, Some(tinyvpn)) => running.start_tinyfecvpn(sites, &tinyvpn)?,
+            (Self::Boringtun, Some(boringtun)) => running.start_wireguard(sites, &boringtun, None)?,
+            (Self::KcpStandIn, Some(stand_in)) => running.start_kcp(sites, &stand_in)?,
             (_, Some(speeder)) => {
                 running.start_udpspeeder(sites, &speeder)?;
-                running.start_wireguard(sites, Some(BELOW))?;
+                running.start_wireguard(sites, Path::new(WIREGUARD_GO), Some(BELOW))?;
             }
             _ => bail!("expected a program of {}", self.name()),
         }
@@ -152,9 +182,14 @@ impl Running {
         Ok(())
     }
 
-    /// Starts WireGuard at both ends. With `below`, datagrams of the first end go to this port of its own
+    /// Starts a program of WireGuard at both ends. With `below`, datagrams of the first end go to this port of its own
     /// machine, where another tunnel takes them.
-    fn start_wireguard(&mut self, sites: &TwoSites, below: Option<u16>) -> anyhow::Result<()> {
+    fn start_wireguard(
+        &mut self,
+        sites: &TwoSites,
+        program: &Path,
+        below: Option<u16>,
+    ) -> anyhow::Result<()> {
         let ends = [&sites.a, &sites.b];
         let mut private = Vec::new();
         for _ in ends {
@@ -169,11 +204,14 @@ impl Running {
             // The sockets of all such processes share a directory.
             let device = format!("wg{}t{side}", process::id() % 100_000);
             let socket = PathBuf::from(format!("/var/run/wireguard/{device}.sock"));
-            let mut command = Command::new("wireguard-go");
+            let mut command = Command::new(program);
             command.args(["--foreground", &device]).env("LOG_LEVEL", "error");
+            if program != Path::new(WIREGUARD_GO) {
+                command.arg("--disable-drop-privileges");
+            }
             self.spawn(&near.gateway, &mut command)?;
             self.sockets.push(socket.clone());
-            wait_for("wireguard-go", || socket.exists())?;
+            wait_for("the socket of WireGuard", || socket.exists())?;
             let endpoint = match below {
                 None => format!("Endpoint = {}:{WIREGUARD}\n", far.wan_v4()),
                 Some(port) if side == 0 => format!("Endpoint = 127.0.0.1:{port}\n"),
@@ -225,13 +263,54 @@ impl Running {
             // It carries IPv4 alone.
             lead(&near.gateway, &[far.networks()[0].to_string()], DEVICE)?;
         }
-        // The far end refuses the connection, or takes it.
-        let far = SocketAddr::from(([10, 22, 22, 1], 9));
-        let knock = || TcpStream::connect_timeout(&far, Duration::from_secs(1));
-        let is_answer = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-        let answers = || sites.a.gateway.run(|| knock().map_or_else(is_answer, |_| true));
-        wait_for("an answer through tinyfecVPN", answers)
+        wait_for_answer(sites, SocketAddr::from(([10, 22, 22, 1], 9)))
     }
+
+    /// Starts KCP at both ends. The first gateway hands it all connections to the other site.
+    fn start_kcp(&mut self, sites: &TwoSites, stand_in: &Path) -> anyhow::Result<()> {
+        let (listen, to) = (format!("0.0.0.0:{PORT}"), format!("{}:{TCP_PORT}", sites.b.host_v4(0)));
+        self.spawn(
+            &sites.b.gateway,
+            Command::new(stand_in).args(["-server", "-listen", &listen, "-to", &to]),
+        )?;
+        let (listen, to) = (format!("0.0.0.0:{BELOW}"), format!("{}:{PORT}", sites.b.wan_v4()));
+        self.spawn(&sites.a.gateway, Command::new(stand_in).args(["-listen", &listen, "-to", &to]))?;
+        let rule = format!(
+            "add table ip kcp; add chain ip kcp arriving {{ type nat hook prerouting priority dstnat; }}; \
+             add rule ip kcp arriving ip daddr {} meta l4proto tcp redirect to :{BELOW}",
+            sites.b.networks()[0]
+        );
+        run(&sites.a.gateway, "nft", &[&rule], "")?;
+        wait_for("the port of KCP", || {
+            let sockets = run(&sites.a.gateway, "ss", &["-Hltn", &format!("sport = :{BELOW}")], "");
+            sockets.is_ok_and(|text| !text.is_empty())
+        })
+    }
+}
+
+/// Waits until something at this address of the far end takes a connection or refuses it.
+fn wait_for_answer(sites: &TwoSites, far: SocketAddr) -> anyhow::Result<()> {
+    let knock = || TcpStream::connect_timeout(&far, Duration::from_secs(1));
+    let is_answer = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    wait_for("an answer through the tunnel", || {
+        sites.a.gateway.run(|| knock().map_or_else(is_answer, |_| true))
+    })
+}
+
+/// Sets up the kernel's tunnel at both ends, for IPv4 alone.
+fn start_vxlan(sites: &TwoSites) -> anyhow::Result<()> {
+    const DEVICE: &str = "vxlan0";
+    for (own, other, near, far) in [(1, 2, &sites.a, &sites.b), (2, 1, &sites.b, &sites.a)] {
+        let (local, remote) = (near.wan_v4().to_string(), far.wan_v4().to_string());
+        let tunnel = ["id", "81", "local", &local, "remote", &remote, "dstport", VXLAN_PORT, "dev", WAN];
+        let ip = |arguments: &[&str]| run(&near.gateway, "ip", arguments, "");
+        ip(&[&["link", "add", DEVICE, "type", "vxlan"][..], &tunnel].concat())?;
+        ip(&["address", "add", &format!("10.23.23.{own}/24"), "dev", DEVICE])?;
+        ip(&["link", "set", DEVICE, "mtu", "1420", "up"])?;
+        let network = far.networks()[0].to_string();
+        ip(&["route", "replace", &network, "via", &format!("10.23.23.{other}"), "dev", DEVICE])?;
+    }
+    wait_for_answer(sites, SocketAddr::from(([10, 23, 23, 2], 9)))
 }
 
 impl Drop for Running {
@@ -275,7 +354,14 @@ mod tests {
         assert!(parse("gre").unwrap_err().contains("undrop, wireguard-go"));
         let nowhere = Path::new("/nonexistent");
         assert_eq!(System::Undrop.missing(nowhere), None);
-        for system in [System::UdpSpeeder, System::UdpSpeederSimd, System::TinyFecVpn] {
+        let built = [
+            System::UdpSpeeder,
+            System::UdpSpeederSimd,
+            System::TinyFecVpn,
+            System::Boringtun,
+            System::KcpStandIn,
+        ];
+        for system in built {
             assert!(system.missing(nowhere).unwrap().contains("build.sh"), "{system:?}");
         }
     }
