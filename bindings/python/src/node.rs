@@ -170,6 +170,9 @@ impl Node {
             ("total-safe", Order::TotalSafe),
         ];
         let order = order.map(|order| one_of("order", order, &orders)).transpose()?;
+        if fifo && order.is_some_and(|order| order != Order::Fifo) {
+            return Err(error::value("expected either fifo=True or another order, saw both"));
+        }
         let policies = [
             ("block", Policy::Block),
             ("drop-oldest", Policy::DropOldest),

@@ -60,10 +60,10 @@ impl<const N: usize> Slots<N> {
     }
 
     /// Adds spans of an earlier record, each with its age when it was taken.
-    fn recall(&mut self, present: u64, elapsed: u64, spans: &[(u64, Tally)]) {
-        for (age, tally) in spans {
-            let number = age.checked_add(elapsed).filter(|&age| age < N as u64);
-            if let Some(number) = number.and_then(|age| present.checked_sub(age)) {
+    fn recall(&mut self, shift: &Shift, spans: &[(u64, Tally)]) {
+        for (age, tally) in spans.iter().filter(|(age, _)| *age < N as u64) {
+            let age = shift.age(*age).filter(|&age| age < N as u64);
+            if let Some(number) = age.and_then(|age| (shift.now / shift.span).checked_sub(age)) {
                 self.add(number, tally);
             }
         }
@@ -76,6 +76,26 @@ impl<const N: usize> Slots<N> {
             let (at, tally) = self.slots[(number % N as u64) as usize];
             (at == number && tally.packets > 0).then_some((age, tally))
         })
+    }
+}
+
+/// The time between a record and its continuation, whose clocks may begin anywhere.
+struct Shift {
+    /// Length of a span in minutes.
+    span: u64,
+    elapsed: u64,
+    /// The present minute of each clock. Of old records it is not known.
+    taken: Option<u64>,
+    now: u64,
+}
+
+impl Shift {
+    /// Age at present of a span that had an age: that of the span whose beginning is the nearest.
+    fn age(&self, age: u64) -> Option<u64> {
+        let Some(taken) = self.taken else { return age.checked_add(self.elapsed / self.span) };
+        let begun_ago = (age * self.span + taken % self.span).checked_add(self.elapsed)?;
+        let behind = begun_ago.saturating_sub(self.now % self.span);
+        Some(age.max(behind.saturating_add(self.span / 2) / self.span))
     }
 }
 
@@ -189,32 +209,49 @@ impl Record {
         ]
     }
 
+    /// The present minute of the clock, from some origin.
+    pub fn minute(&self) -> u64 {
+        self.minute
+    }
+
     /// Continues a record, of which [`Record::history`] and [`Record::trace`] were taken `elapsed_minutes`
-    /// ago. Losses that are recorded here already stay.
+    /// ago, at the minute `taken` of its clock. Losses that are recorded here already stay.
     pub fn recall(
         &mut self,
         now_us: u64,
         elapsed_minutes: u64,
+        taken: Option<u64>,
         history: &[Vec<(u64, Tally)>; 3],
         trace: &[(u32, u32)],
     ) {
         self.begin_minute(minute_of(now_us));
         let [minutes, hours, days] = history;
-        self.minutes.recall(self.minute, elapsed_minutes, minutes);
-        self.hours.recall(self.minute / HOUR, elapsed_minutes / HOUR, hours);
-        self.days.recall(self.minute / DAY, elapsed_minutes / DAY, days);
+        let shift = |span| Shift { span, elapsed: elapsed_minutes, taken, now: self.minute };
+        let shifts = [shift(1), shift(HOUR), shift(DAY)];
+        self.minutes.recall(&shifts[0], minutes);
+        self.hours.recall(&shifts[1], hours);
+        self.days.recall(&shifts[2], days);
         let own = self.trace();
-        self.count = 0;
-        for &run in trace.iter().chain(&own) {
-            self.runs[self.count as usize % RUNS_MAX] = run;
+        (self.count, self.run.0) = (0, if self.run.1 == 0 { 0 } else { self.run.0 });
+        let mut open = 0_u32;
+        for &(arrived, lost) in trace.iter().chain(&own) {
+            let arrived = arrived.saturating_add(std::mem::take(&mut open));
+            if lost == 0 {
+                open = arrived;
+                continue;
+            }
+            self.runs[self.count as usize % RUNS_MAX] = (arrived, lost);
             self.count += 1;
         }
+        self.run.0 = self.run.0.saturating_add(open);
     }
 
-    /// The last runs of packets that arrived and that were lost, the oldest first.
+    /// The last runs of packets that arrived and that were lost, the oldest first. The last one may have lost
+    /// nothing: the packets that arrived since the last loss.
     pub fn trace(&self) -> Vec<(u32, u32)> {
         let kept = self.count.min(RUNS_MAX as u64);
-        (self.count - kept..self.count).map(|number| self.runs[number as usize % RUNS_MAX]).collect()
+        let ended = (self.count - kept..self.count).map(|number| self.runs[number as usize % RUNS_MAX]);
+        ended.chain(Some(self.run).filter(|run| run.0 > 0 && run.1 == 0)).collect()
     }
 
     /// Bytes of memory held.
@@ -274,14 +311,14 @@ mod tests {
         record.on_unknown();
         burst(&mut record, 5, 1);
         burst(&mut record, 1, 0);
-        assert_eq!(record.trace(), [(7, 2), (9, 4), (5, 1)]);
+        assert_eq!(record.trace(), [(7, 2), (9, 4), (5, 1), (1, 0)]);
         for number in 0..2 * RUNS_MAX as u64 {
             burst(&mut record, number + 1, 1);
         }
         record.on_arrived(1);
         assert_eq!(
-            (record.trace().len(), record.trace()[RUNS_MAX - 1]),
-            (RUNS_MAX, (2 * RUNS_MAX as u32, 1))
+            (record.trace().len(), record.trace()[RUNS_MAX - 1], record.trace()[RUNS_MAX]),
+            (RUNS_MAX + 1, (2 * RUNS_MAX as u32, 1), (1, 0))
         );
     }
 
@@ -300,20 +337,55 @@ mod tests {
         record.on_tick(MINUTE_US);
         burst(&mut record, 9, 1);
         record.on_arrived(1);
-        record.recall(3 * MINUTE_US, 30, &history, &trace);
+        record.recall(3 * MINUTE_US, 30, Some(before.minute()), &history, &trace);
         let [minutes, hours, days] = record.history();
         let ages: Vec<_> = minutes.iter().map(|(age, tally)| (*age, tally.lost)).collect();
         assert_eq!(ages, [(2, 1), (30, 2), (32, 3)]);
         assert_eq!((hours.len(), hours[0].1.lost, days.len(), days[0].1.lost), (1, 6, 1, 6));
-        assert_eq!(record.trace(), [(100, 3), (57, 2), (9, 1)]);
+        assert_eq!(record.trace(), [(100, 3), (57, 2), (10, 1), (1, 0)]);
         // A month later all of it is too old.
         let mut late = Record::new();
-        late.recall(MINUTE_US, 40 * DAY, &history, &trace);
-        assert!(late.history().iter().all(Vec::is_empty) && late.trace().len() == 2);
+        late.recall(MINUTE_US, 40 * DAY, None, &history, &trace);
+        assert!(late.history().iter().all(Vec::is_empty) && late.trace().len() == 3);
         // A file may say what it likes.
         let absurd = [vec![(u64::MAX, before.present); 99], Vec::new(), vec![(40, before.present)]];
-        late.recall(0, u64::MAX, &absurd, &vec![(1, u32::MAX); 3 * RUNS_MAX]);
-        assert_eq!((late.history(), late.trace().len()), (Default::default(), RUNS_MAX));
+        for taken in [None, Some(0), Some(u64::MAX)] {
+            late.recall(0, u64::MAX, taken, &absurd, &vec![(1, u32::MAX); 3 * RUNS_MAX]);
+        }
+        assert_eq!((late.history(), late.trace().len()), (Default::default(), RUNS_MAX + 1));
+    }
+
+    /// A machine that is started anew each night, after which its clock begins at 0 again.
+    #[test]
+    fn days_and_hours_grow_old_on_a_machine_that_restarts_each_night() {
+        let (mut record, mut now_us) = (Record::new(), 0);
+        for night in 0..5_u64 {
+            // 23 h 50 min later.
+            now_us += (DAY - 10) * MINUTE_US;
+            record.on_tick(now_us);
+            burst(&mut record, 100, night + 1);
+            record.on_arrived(1);
+            let (history, trace) = (record.history(), record.trace());
+            let mut next = Record::new();
+            next.recall(0, 10, Some(record.minute()), &history, &trace);
+            (record, now_us) = (next, 0);
+        }
+        let [_, hours, days] = record.history();
+        let of = |spans: &[(u64, Tally)]| -> Vec<_> {
+            spans.iter().map(|(age, tally)| (*age, tally.lost)).collect()
+        };
+        assert_eq!(of(&days), [(1, 5), (2, 4), (3, 3), (4, 2), (5, 1)]);
+        assert_eq!(of(&hours), [(1, 5), (25, 4)]);
+        // One that starts again within the same clock keeps its spans.
+        let mut again = Record::new();
+        again.on_tick((DAY + 5) * MINUTE_US);
+        burst(&mut again, 9, 2);
+        again.on_tick((DAY + 70) * MINUTE_US);
+        burst(&mut again, 9, 1);
+        let mut next = Record::new();
+        let history = again.history();
+        next.recall((DAY + 71) * MINUTE_US, 1, Some(again.minute()), &history, &[]);
+        assert_eq!((of(&next.history()[1]), of(&next.history()[2])), (of(&history[1]), of(&history[2])));
     }
 
     #[test]

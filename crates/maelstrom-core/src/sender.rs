@@ -79,6 +79,8 @@ const PACKET_MIN: usize = 20;
 struct Behind {
     bytes: Vec<u8>,
     ends: Vec<(Envelope, usize)>,
+    /// Number of those that are more than names.
+    repairs: u64,
 }
 
 impl Behind {
@@ -87,6 +89,7 @@ impl Behind {
         self.bytes.resize(start + repair.recipe.wire_len() + repair.symbol.len(), 0);
         write_body(repair, lag, &mut self.bytes[start..]);
         self.ends.push((envelope, self.bytes.len()));
+        self.repairs += u64::from(!repair.symbol.is_empty());
     }
 
     fn bodies(&self) -> impl Iterator<Item = (Envelope, &[u8])> {
@@ -97,6 +100,7 @@ impl Behind {
     fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.repairs = 0;
     }
 }
 
@@ -200,6 +204,11 @@ impl RepairSender {
             let lag = Lag::of(outlet.now_us.saturating_sub(self.newest_left_us));
             self.transmit(repair, lag, outlet);
         }
+    }
+
+    /// Number of repairs sent, and of those that wait for packets in front of them.
+    pub(crate) fn repairs_begun(&self) -> u64 {
+        self.counts.repair_packets + self.behind.repairs
     }
 
     /// Sends a repair, or names alone, that the caps have admitted, and counts its datagrams.

@@ -39,6 +39,9 @@ pub struct Losses {
 pub struct PeerLosses {
     /// The operator's name for the peer.
     pub name: Option<String>,
+    /// Its address as the file states it, if that is a host name or `any`.
+    #[serde(default)]
+    pub host: Option<String>,
     /// Address of its end of the repair channel.
     pub address: SocketAddr,
     /// Packets per second while there is traffic.
@@ -56,7 +59,8 @@ pub struct PeerLosses {
     pub hours: Vec<Span>,
     /// The last month by day.
     pub days: Vec<Span>,
-    /// Lengths of the last runs of packets that arrived and that were lost, in turn.
+    /// Lengths of the last runs of packets that arrived and that were lost, in turn. The last number is 0 if
+    /// packets have arrived since the last loss.
     pub trace: Vec<u32>,
     /// Traffic, losses and repairs of both directions in the last hour by minute, the earliest first. Not in
     /// files.
@@ -84,11 +88,11 @@ pub struct Span {
 impl Losses {
     /// The losses that a gateway has recorded.
     pub(crate) fn of(gateway: &Gateway, config: &GatewayConfig) -> Self {
-        let names = config.peers.iter().map(|peer| peer.name.clone());
+        let names = config.peers.iter().map(|peer| (peer.name.clone(), peer.moving()));
         let schema = SCHEMA.to_owned();
         Self {
             schema,
-            peers: gateway.peers().zip(names).map(|(peer, name)| PeerLosses::of(name, &peer)).collect(),
+            peers: gateway.peers().zip(names).map(|(peer, names)| PeerLosses::of(names, &peer)).collect(),
         }
     }
 
@@ -101,31 +105,41 @@ impl Losses {
     }
 
     /// Adds these losses to the records of the same peers, given in the order of the gateway. They have the
-    /// same address if the file states it, and else the same name.
-    pub(crate) fn recall(&self, gateway: &mut Gateway, peers: &[Peer], now_us: u64, elapsed_minutes: u64) {
+    /// same address if the file states it, and else the same name, or the same host. The records were taken
+    /// `elapsed_minutes` ago, at the minute `taken` of their clock.
+    pub(crate) fn recall(
+        &self,
+        gateway: &mut Gateway,
+        peers: &[Peer],
+        now_us: u64,
+        (elapsed_minutes, taken): (u64, Option<u64>),
+    ) {
         for (index, wanted) in peers.iter().enumerate() {
             let is_it = |saved: &&PeerLosses| match wanted.whereabouts {
                 Whereabouts::Stated => saved.address == wanted.address,
                 Whereabouts::Named | Whereabouts::Unstated => {
-                    saved.name.is_some() && saved.name == wanted.name
+                    let has_name = saved.name.is_some() && saved.name == wanted.name;
+                    let is_of_host = wanted.host.is_some() && saved.host == wanted.moving();
+                    has_name || (saved.name.is_none() && is_of_host)
                 }
             };
             let Some(peer) = self.peers.iter().find(is_it) else { continue };
             let spans = |spans: &[Span]| spans.iter().map(|span| (span.ago, span.tally())).collect();
             let history = [spans(&peer.minutes), spans(&peer.hours), spans(&peer.days)];
             let runs: Vec<(u32, u32)> = peer.trace.chunks_exact(2).map(|run| (run[0], run[1])).collect();
-            let latest = &runs[runs.len().saturating_sub(RUNS_MAX)..];
-            gateway.record_mut(index).recall(now_us, elapsed_minutes, &history, latest);
+            let latest = &runs[runs.len().saturating_sub(RUNS_MAX + 1)..];
+            gateway.record_mut(index).recall(now_us, elapsed_minutes, taken, &history, latest);
         }
     }
 }
 
 impl PeerLosses {
-    fn of(name: Option<String>, peer: &PeerStatus<'_>) -> Self {
+    fn of((name, host): (Option<String>, Option<String>), peer: &PeerStatus<'_>) -> Self {
         let [minutes, hours, days] =
             peer.record.history().map(|spans| spans.into_iter().map(|(ago, tally)| Span::of(ago, &tally)));
         Self {
             name,
+            host,
             address: peer.config.address,
             packets_per_second: peer.per_second,
             rate: peer.far.plan.rate.to_string(),
@@ -139,9 +153,10 @@ impl PeerLosses {
         }
     }
 
-    /// The peer in tables: its name, or else its address.
+    /// The peer in tables: its name, or else its address as the file states it.
     pub fn label(&self) -> String {
-        self.name.clone().unwrap_or_else(|| self.address.to_string())
+        let stated = || self.host.clone().unwrap_or_else(|| self.address.to_string());
+        self.name.clone().unwrap_or_else(stated)
     }
 }
 
@@ -205,6 +220,13 @@ impl LossSocket {
     pub(crate) fn abandon(&mut self) {
         if let Some(mut control) = self.control.take() {
             control.abandon();
+        }
+    }
+
+    /// Continues in another file, after a reload that names one.
+    pub(crate) fn follow_file(&mut self, former: &GatewayConfig, config: &GatewayConfig) {
+        if former.gateway.loss_record != config.gateway.loss_record {
+            self.store.begin_at(config);
         }
     }
 

@@ -154,6 +154,7 @@ impl Passive {
             self.join_rack(config.rack.as_ref(), heartbeats);
         }
         let former = std::mem::replace(&mut self.config, config);
+        self.losses.follow_file(&former, &self.config);
         self.follow_file_in_tunnel();
         if former.gateway.tunnel != self.config.gateway.tunnel {
             self.retire_device(former.gateway.tunnel);

@@ -23,12 +23,18 @@ const FILE_BYTES_MAX: u64 = 1 << 24;
 /// Version of the file.
 const VERSION: u32 = 1;
 
+/// What is wrong with a directory, a device or a pipe as a record.
+const NO_FILE: &str = "expected a file, saw a directory, a device or a pipe";
+
 /// The contents of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
     version: u32,
     /// Time of writing in seconds since 1970.
     saved_s: u64,
+    /// The minute of the gateway's clock then, from some origin.
+    #[serde(default)]
+    minute: Option<u64>,
     losses: Losses,
 }
 
@@ -39,6 +45,8 @@ enum Unreadable {
     System(#[from] io::Error),
     #[error("expected a record of losses, saw {0}")]
     Content(String),
+    #[error("{NO_FILE}")]
+    NoFile,
 }
 
 /// Writes the record now and then.
@@ -62,15 +70,12 @@ impl Store {
         match read(path) {
             Ok(Some(saved)) => {
                 let elapsed_minutes = since_1970_s().saturating_sub(saved.saved_s) / 60;
-                saved.losses.recall(gateway, &config.peers, now_us, elapsed_minutes);
+                saved.losses.recall(gateway, &config.peers, now_us, (elapsed_minutes, saved.minute));
             }
-            Ok(None) => {}
+            // Each try to write it tells why there is no record.
+            Ok(None) | Err(Unreadable::NoFile) => {}
             Err(error) => {
-                let aside = with_ending(path, ".unreadable");
-                let kept = match fs::rename(path, &aside) {
-                    Ok(()) => format!("it is kept as {}", aside.display()),
-                    Err(error) => format!("it will be overwritten, because it cannot be renamed: {error}"),
-                };
+                let kept = set_aside(path, ".unreadable");
                 warn!(
                     "cannot read the record of losses {}: {error}; {kept}, and the record begins again",
                     path.display()
@@ -78,6 +83,16 @@ impl Store {
             }
         }
         store
+    }
+
+    /// Continues in the file that another configuration names. What is there is of another time.
+    pub(crate) fn begin_at(&mut self, config: &GatewayConfig) {
+        self.next_us = 0;
+        let Some(path) = &config.gateway.loss_record else { return };
+        if fs::metadata(path).is_ok_and(|found| found.is_file()) {
+            let kept = set_aside(path, ".former");
+            warn!("there is a file {} already: {kept}, and the record goes on there", path.display());
+        }
     }
 
     /// Makes the next call write the record.
@@ -152,7 +167,8 @@ impl Store {
 
 impl Saved {
     fn of(gateway: &Gateway, config: &GatewayConfig) -> Self {
-        Self { version: VERSION, saved_s: since_1970_s(), losses: Losses::of(gateway, config) }
+        let minute = gateway.peers().next().map(|peer| peer.record.minute());
+        Self { version: VERSION, saved_s: since_1970_s(), minute, losses: Losses::of(gateway, config) }
     }
 }
 
@@ -167,8 +183,21 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
+/// Renames a file, so that nothing overwrites it. Says in words where it is.
+fn set_aside(path: &Path, ending: &str) -> String {
+    let aside = with_ending(path, ending);
+    match fs::rename(path, &aside) {
+        Ok(()) => format!("it is kept as {}", aside.display()),
+        Err(error) => format!("it will be overwritten, because it cannot be renamed: {error}"),
+    }
+}
+
 /// Reads the record; `None` if there is no file.
 fn read(path: &Path) -> Result<Option<Saved>, Unreadable> {
+    // A pipe would hold up whoever opens it.
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(Unreadable::NoFile);
+    }
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
@@ -188,6 +217,9 @@ fn read(path: &Path) -> Result<Option<Saved>, Unreadable> {
 
 /// Replaces the record. A failure leaves the last one in place.
 fn write(path: &Path, saved: &Saved) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::other(NO_FILE));
+    }
     let bytes = serde_json::to_vec(saved)?;
     let new = with_ending(path, ".new");
     let written = File::create(&new).and_then(|mut file| {
@@ -228,7 +260,7 @@ mod tests {
     }
 
     fn saved(saved_s: u64) -> Saved {
-        Saved { version: VERSION, saved_s, losses: Losses::default() }
+        Saved { version: VERSION, saved_s, minute: Some(7), losses: Losses::default() }
     }
 
     #[test]
@@ -272,6 +304,29 @@ mod tests {
         let long = File::create(place.file()).unwrap();
         long.set_len(FILE_BYTES_MAX + 1).unwrap();
         assert!(read(&place.file()).unwrap_err().to_string().contains("more than"));
-        assert!(matches!(read(&place.0), Err(Unreadable::System(_))), "a directory");
+    }
+
+    #[test]
+    fn what_is_no_file_stays_as_it_is() {
+        let place = Place::new("other");
+        let (directory, pipe, device) = (place.0.join("d"), place.0.join("p"), place.0.join("n"));
+        fs::create_dir_all(&directory).unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+        for path in [&directory, &pipe, &device] {
+            assert!(matches!(read(path), Err(Unreadable::NoFile)), "{}", path.display());
+            assert!(write(path, &saved(1)).unwrap_err().to_string().contains("a pipe"));
+        }
+        assert!(directory.is_dir() && !fs::metadata(&device).unwrap().is_file());
+        assert_eq!(fs::read_dir(&place.0).unwrap().count(), 3, "nothing is renamed or left behind");
+    }
+
+    #[test]
+    fn a_file_that_a_reload_names_is_kept() {
+        let place = Place::new("former");
+        fs::write(place.file(), "of last month").unwrap();
+        assert!(set_aside(&place.file(), ".former").starts_with("it is kept as"));
+        let kept = fs::read_to_string(with_ending(&place.file(), ".former")).unwrap();
+        assert!(kept == "of last month" && !place.file().exists());
     }
 }

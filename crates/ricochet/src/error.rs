@@ -158,6 +158,14 @@ pub enum JoinError {
         /// The group.
         group: String,
     },
+    /// An option has no effect beside the others.
+    #[error("{what}: expected it with {needs} alone, where it has an effect; leave it out")]
+    Unused {
+        /// The option.
+        what: &'static str,
+        /// What it belongs to.
+        needs: &'static str,
+    },
     /// An option is out of range.
     #[error("{what}: expected {expected}, saw {seen}")]
     Option {
@@ -255,7 +263,7 @@ pub enum SendError {
     #[error("expected a request to reply to, saw a message whose sender waits for no reply")]
     NotARequest,
     /// The node has sent to the maximum number of groups already.
-    #[error("expected at most 65536 groups that this node sends to, saw one more")]
+    #[error("expected at most 65536 groups that this node has sent to, saw one more; start the node again")]
     TooManyGroups,
     /// The node was closed.
     #[error("the node was closed")]

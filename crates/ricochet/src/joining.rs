@@ -412,6 +412,12 @@ fn check_options(options: &JoinOptions) -> Result<(), JoinError> {
     if options.order.safety().is_some() && options.from != Start::Live {
         return Err(JoinError::Past);
     }
+    if options.held.is_some() && options.order != Order::Fifo {
+        return Err(JoinError::Unused { what: "held", needs: "Order::Fifo" });
+    }
+    if options.founders.is_some() && options.order.safety().is_none() {
+        return Err(JoinError::Unused { what: "founders", needs: "total order" });
+    }
     let outside = |length: &usize| !(1..=QUEUE_MAX).contains(length);
     for (what, length) in [("queue", options.queue), ("held", options.held)] {
         if let Some(length) = length.filter(outside) {

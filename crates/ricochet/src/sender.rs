@@ -8,6 +8,7 @@ use std::time::Duration;
 use ricochet_core::GroupId;
 use ricochet_core::wire::{CONTENT_TYPE_MAX, DEADLINE_US_MAX, Envelope, HEADERS_MAX, KEY_MAX};
 
+use crate::clock;
 use crate::error::SendError;
 use crate::shared::Shared;
 
@@ -334,8 +335,11 @@ impl Sender {
         mut keep_waiting: impl FnMut() -> bool,
     ) -> Result<u32, SendError> {
         let outbound = self.outbound(payload, options)?;
+        let begun_us = clock::now_us();
         let seq = self.shared.send_while(&outbound, Some(timeout), &mut keep_waiting)?;
-        self.shared.wait_for_holders(&outbound, seq, members)?.wait(timeout, &mut keep_waiting)
+        let spent = Duration::from_micros(clock::now_us().saturating_sub(begun_us));
+        let wait = self.shared.wait_for_holders(&outbound, seq, members)?;
+        wait.wait(timeout.saturating_sub(spent), &mut keep_waiting)
     }
 
     /// Does the same without a limit of time, on any executor.

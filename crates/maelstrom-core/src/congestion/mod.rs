@@ -5,13 +5,14 @@
 //! loses packets at any delay, a queue only when it is full.
 //!
 //! The path of a fact: each repair tells the delay of the queue at its place of the stream ([`QueueDelay`],
-//! [`Marks`]). The fate of each packet is counted at that delay, over seconds, minutes and hours
+//! [`Recent`], [`Marks`]). The fate of each packet is counted at that delay, over seconds, minutes and hours
 //! ([`Horizon`]). If losses are far more frequent from some delay on, they are congestion, except for the
 //! share that the link loses with less queue. [`Congestion::judge`] recovers this share and leaves the rest.
 
 mod delay;
 mod horizon;
 mod marks;
+mod recent;
 mod standing;
 mod state;
 
@@ -20,10 +21,11 @@ pub use state::{CongestionState, QueueLoss};
 use foundation::Seq;
 
 use crate::paths::PATHS_MAX;
-use crate::wire::SendTime;
+use crate::wire::{Lag, SendTime};
 use delay::QueueDelay;
 use horizon::{BINS, Bin, CONTRAST, Edge, Horizon, LONG, bin_of, delay_of};
 use marks::Marks;
+use recent::Recent;
 use standing::Standing;
 
 /// Share of packets that a link loses by itself, below which protection may rest while a queue stands full.
@@ -73,6 +75,7 @@ pub struct Congestion {
     delays: [QueueDelay; PATHS_MAX],
     /// Delay of the latest datagram.
     latest_us: u64,
+    recent: Recent,
     standing: Standing,
     marks: Marks,
     /// Counts by delay, of seconds, minutes and hours.
@@ -150,6 +153,7 @@ impl Congestion {
             mode,
             delays: Default::default(),
             latest_us: 0,
+            recent: Recent::new(),
             standing: Standing::default(),
             marks: Marks::new(),
             horizons: HORIZONS_S.map(Horizon::new),
@@ -172,6 +176,7 @@ impl Congestion {
     /// Begins with the stream and the clocks of a new session. Knowledge of the link stays.
     pub fn restart(&mut self) {
         self.delays = Default::default();
+        self.recent.clear();
         self.standing = Standing::default();
         self.marks.clear();
         self.run = Run::default();
@@ -181,12 +186,22 @@ impl Congestion {
     pub fn on_datagram(&mut self, now_us: u64, path: usize, sent: SendTime) {
         let is_standing = self.is_standing();
         self.latest_us = self.delays[path].on_datagram(now_us, sent.until_us(now_us), is_standing);
+        self.recent.push(sent, self.latest_us);
         let full = self.queue.filter(Queue::is_cause).map(|queue| queue.edge.bin);
         self.standing.on_delay(now_us, self.latest_us, full);
     }
 
-    /// Notes that the latest datagram is a repair, sent after the packet at `last`.
-    pub fn on_repair(&mut self, last: Seq) {
+    /// Notes that the latest datagram is a repair, sent after the packet at `last`, which had left at most the
+    /// lag before. Of a repair that has waited here it is not known when it was sent; one whose lag is not
+    /// known says nothing of the newest packets.
+    pub fn on_repair(&mut self, last: Seq, sent: Option<SendTime>, lag: Lag) {
+        let Some(lag_us) = lag.bound_us() else { return };
+        let delay_us = sent.map_or(self.latest_us, |sent| self.recent.longest_us(sent, lag_us));
+        self.marks.push(last, delay_us);
+    }
+
+    /// Notes that the latest datagram has the packet at `last` of a tunnel.
+    pub fn on_packet(&mut self, last: Seq) {
         self.marks.push(last, self.latest_us);
     }
 
@@ -397,6 +412,8 @@ impl Congestion {
 
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
-        self.marks.memory_bytes() + self.horizons.iter().map(Horizon::memory_bytes).sum::<usize>()
+        self.marks.memory_bytes()
+            + self.recent.memory_bytes()
+            + self.horizons.iter().map(Horizon::memory_bytes).sum::<usize>()
     }
 }

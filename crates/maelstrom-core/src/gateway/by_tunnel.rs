@@ -26,11 +26,11 @@ impl Gateway {
         if !peer.config.is_tunnel {
             return Err(Unprotected::NoPeer);
         }
-        let repairs = peer.egress.counts().repair_packets;
+        let repairs = peer.egress.repairs_begun();
         peer.handle_tunnelled(now_us, &packet, care, out)?;
         if let Some(care) = care {
             self.classes.on_protected(&care);
-            self.classes.on_repairs(care.class, peer.egress.counts().repair_packets - repairs);
+            self.classes.on_repairs(care.class, peer.egress.repairs_begun().saturating_sub(repairs));
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ impl Gateway {
         let mut sites = 0;
         let group = packet.destination();
         for peer in self.peers.iter_mut().filter(|peer| peer.wants_group(now_us, group)) {
-            let repairs = peer.egress.counts().repair_packets;
+            let repairs = peer.egress.repairs_begun();
             if let Err(reason) = peer.handle_tunnelled(now_us, packet, care, out) {
                 self.refused.add(reason);
                 continue;
@@ -79,7 +79,7 @@ impl Gateway {
             sites += 1;
             if let Some(care) = &care {
                 self.classes.on_protected(care);
-                self.classes.on_repairs(care.class, peer.egress.counts().repair_packets - repairs);
+                self.classes.on_repairs(care.class, peer.egress.repairs_begun().saturating_sub(repairs));
             }
         }
         sites

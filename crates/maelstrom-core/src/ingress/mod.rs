@@ -246,7 +246,7 @@ impl Ingress {
         if self.ledger.advance_to(&mut self.arrivals, view.last(), self.rung.pending()) {
             self.expire();
         }
-        self.congestion.on_repair(self.ledger.newest());
+        self.congestion.on_repair(self.ledger.newest(), cx.sent, view.lag);
         self.reach.on_repair(cx.now_us, self.held.wait_us(), self.ledger.newest());
         self.rung.on_repair(cx.now_us, &view, self.ledger.newest());
         if self.is_tunnel() {

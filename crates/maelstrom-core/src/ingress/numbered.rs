@@ -107,7 +107,7 @@ impl Ingress {
         if self.ledger.advance_to(&mut self.arrivals, seq, self.rung.pending()) {
             self.expire();
         }
-        self.congestion.on_repair(self.ledger.newest());
+        self.congestion.on_packet(self.ledger.newest());
         self.reach.on_repair(now_us, self.held.wait_us(), self.ledger.newest());
         self.expect(now_us, before, seq);
     }

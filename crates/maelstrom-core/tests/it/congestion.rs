@@ -12,7 +12,7 @@ use maelstrom_core::congestion::OnCongestion::{self, Leave, Mask};
 use maelstrom_core::congestion::{Congestion, Verdict};
 use maelstrom_core::counters::Withheld;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
-use maelstrom_core::wire::SendTime;
+use maelstrom_core::wire::{Lag, SendTime};
 use maelstrom_core::{Config, Schedule, Seq};
 use testkit::Random;
 
@@ -142,7 +142,7 @@ fn feed(congestion: &mut Congestion, begin_us: u64, seconds: u64, next: &mut u64
         let delay_us = if is_full { 100_000 } else { 2_000 * (step % 50) };
         congestion.on_datagram(now_us, 0, SendTime::at(now_us - delay_us));
         *next += 20;
-        congestion.on_repair(Seq(*next - 1));
+        congestion.on_packet(Seq(*next - 1));
         congestion.on_arrived(Seq(*next - 20), 19);
         if is_full && step % 5 == 0 {
             congestion.on_lost(Seq(*next - 1));
@@ -151,6 +151,33 @@ fn feed(congestion: &mut Congestion, begin_us: u64, seconds: u64, next: &mut u64
         }
         congestion.on_tick(now_us);
     }
+}
+
+/// An egress without time reads its tap late. Its repairs meet a queue that has drained meanwhile.
+#[test]
+fn losses_whose_repairs_leave_late_are_those_of_the_queue_that_their_packets_met() {
+    const LATE: u64 = 8;
+    let (mut congestion, mut next) = (Congestion::new(Leave), 0);
+    let is_full = |step: u64| step % 50 >= 40;
+    for step in LATE..6_000 {
+        let now_us = 3_600 * SECOND + step * 10_000;
+        let delay_us = if is_full(step) { 100_000 } else { 2_000 * (step % 50) };
+        let sent = SendTime::at(now_us - delay_us);
+        congestion.on_datagram(now_us, 0, sent);
+        next += 20;
+        // The newest packet left 80 ms before the repair.
+        congestion.on_repair(Seq(next - 1), Some(sent), Lag::of(10_000 * LATE));
+        congestion.on_arrived(Seq(next - 20), 19);
+        if is_full(step - LATE) && (step - LATE) % 5 == 0 {
+            congestion.on_lost(Seq(next - 1));
+        } else {
+            congestion.on_arrived(Seq(next - 1), 1);
+        }
+        congestion.on_tick(now_us);
+    }
+    let full = congestion.state().queue.unwrap();
+    assert!((80_000..=100_000).contains(&full.full_us) && full.below < 1e-4, "{full:?}");
+    assert!(congestion.state().is_leaving, "{}", congestion.state());
 }
 
 #[test]
@@ -180,7 +207,7 @@ fn stand(congestion: &mut Congestion, begin_us: u64, seconds: u64, full_percent:
         let is_full = step % 100 < full_percent;
         congestion.on_datagram(now_us, 0, SendTime::at(now_us - if is_full { 100_000 } else { 5_000 }));
         *next += 10;
-        congestion.on_repair(Seq(*next - 1));
+        congestion.on_packet(Seq(*next - 1));
         congestion.on_arrived(Seq(*next - 10), 9);
         if is_full {
             congestion.on_lost(Seq(*next - 1));
@@ -221,11 +248,11 @@ fn losses_with_half_the_queue_are_forecast_as_the_link_s_at_once() {
     stand(&mut congestion, 3_660 * SECOND, 20, 100, &mut next);
     let now_us = 3_680 * SECOND;
     congestion.on_datagram(now_us, 0, SendTime::at(now_us - 30_000));
-    congestion.on_repair(Seq(next + 9));
+    congestion.on_packet(Seq(next + 9));
     congestion.on_arrived(Seq(next), 20);
     assert!(congestion.explains_losses(), "of the last minute");
     // A place has the greater delay of the repairs around it.
-    congestion.on_repair(Seq(next + 29));
+    congestion.on_packet(Seq(next + 29));
     assert_eq!(congestion.on_lost(Seq(next + 25)), Verdict::Recover);
 }
 
@@ -236,7 +263,9 @@ fn a_peer_that_states_any_times_and_places_causes_no_more_than_losses_of_its_own
         let number = |random: &mut Random| random.draw() >> random.below(64);
         let sent = SendTime::from_wire(random.below(1 << 24) as u32).unwrap();
         congestion.on_datagram(number(&mut random).min(u64::MAX / 4), 0, sent);
-        congestion.on_repair(Seq(number(&mut random) >> 2));
+        let place = Seq(number(&mut random) >> 2);
+        congestion.on_repair(place, Some(sent).filter(|_| n % 3 > 0), Lag::of(number(&mut random)));
+        congestion.on_packet(Seq(number(&mut random) >> 2));
         let seq = Seq(number(&mut random) >> 2);
         if n % 2 == 0 {
             congestion.on_arrived(seq, random.below(1_000));

@@ -122,6 +122,11 @@ impl Hold {
         true
     }
 
+    /// Whether so much is kept that further messages will soon find no room.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        4 * self.units >= 3 * self.units_max || self.bytes / 3 >= self.bytes_max / 4
+    }
+
     /// Notes that packets of a sender were given up.
     pub(super) fn on_lost(&mut self, sender: NodeId, first: Seq, last: Seq) {
         let stream = self.streams.touch(sender);

@@ -84,10 +84,12 @@ impl Total {
         }
     }
 
-    /// Puts the slowest members out, if they have held up the others for too long.
+    /// Puts the slowest members out, if they have held up the others for too long, or if what waits behind them
+    /// would soon be lost for all.
     fn hold_up(&mut self, now_us: u64) {
         let since_us = *self.crowded_us.get_or_insert(now_us);
-        if now_us.saturating_sub(since_us) < self.config.evict_us {
+        let is_patient = now_us.saturating_sub(since_us) < self.config.evict_us;
+        if is_patient && !self.hold.is_nearly_full() {
             return;
         }
         self.crowded_us = None;

@@ -73,7 +73,8 @@ pub(super) fn read(socket: &Socket, peer: Option<&str>) -> anyhow::Result<Losses
     })?;
     if let Some(peer) = peer {
         let names: Vec<String> = losses.peers.iter().map(PeerLosses::label).collect();
-        losses.peers.retain(|one| one.label() == peer || one.address.to_string() == peer);
+        let is_it = |one: &PeerLosses| [Some(one.label()), one.host.clone(), Some(one.address.to_string())];
+        losses.peers.retain(|one| is_it(one).iter().flatten().any(|known| known == peer));
         if losses.peers.is_empty() {
             return Err(usage(format!("--peer: expected one of {}, saw `{peer}`", names.join(", "))));
         }
@@ -88,14 +89,16 @@ fn write_trace(file: &PathBuf, losses: &Losses) -> anyhow::Result<()> {
             losses.peers.len()
         )));
     };
-    if peer.trace.is_empty() {
+    if peer.trace.iter().skip(1).step_by(2).all(|&lost| lost == 0) {
         bail!("--trace: expected losses, saw none from {} since the gateway's start", peer.label());
     }
     let mut text = "# numbers of packets passed and lost, alternately\nruns\n".to_owned();
     for (index, run) in peer.trace.chunks_exact(2).enumerate() {
         // Only the first number of a trace may be 0.
         let passed = if index == 0 { run[0] } else { run[0].max(1) };
-        let _ = writeln!(text, "{passed} {}", run[1]);
+        // The last packets may have lost none behind them.
+        let lost = Some(run[1]).filter(|&lost| lost > 0).map_or(String::new(), |lost| format!(" {lost}"));
+        let _ = writeln!(text, "{passed}{lost}");
     }
     fs::write(file, text).with_context(|| format!("cannot write `{}`", file.display()))
 }
@@ -159,6 +162,7 @@ pub(super) mod tests {
         let bucket = |from, to, count| BurstStatus { from, to, count };
         PeerLosses {
             name: Some("osaka".to_owned()),
+            host: None,
             address: "10.81.9.2:4700".parse().unwrap(),
             packets_per_second: 10_000,
             rate: "1/16".to_owned(),
@@ -203,7 +207,13 @@ packets from osaka, 10000 per second while there is traffic
         let trace = loss::Trace::read(&file).unwrap();
         fs::remove_file(&file).unwrap();
         assert_eq!((trace.packets(), (trace.rate() * 105.0).round()), (105, 6.0));
-        for peers in [vec![peer(Vec::new())], vec![peer(vec![1, 1]), peer(vec![1, 1])]] {
+        write_trace(&file, &Losses { peers: vec![peer(vec![50, 1, 900, 0])], ..Losses::default() }).unwrap();
+        let trace = loss::Trace::read(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        assert_eq!((trace.packets(), (trace.rate() * 951.0).round()), (951, 1.0));
+        for peers in
+            [vec![peer(Vec::new())], vec![peer(vec![9, 0])], vec![peer(vec![1, 1]), peer(vec![1, 1])]]
+        {
             assert!(write_trace(&file, &Losses { peers, ..Losses::default() }).is_err());
         }
     }

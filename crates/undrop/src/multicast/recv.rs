@@ -169,22 +169,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     output::note(format_args!("node {} at {}, in {} {groups}", node.id(), node.address(), args.groups.len()));
     #[expect(clippy::disallowed_methods, reason = "no core: --seconds is a time of the clock")]
     let start = Instant::now();
-    let (mut received, mut disorder) = (0, Disorder::default());
-    let mut alone = Some(args.node.seeds());
+    let (mut received, mut refused, mut disorder) = (0, 0, Disorder::default());
+    // Whether the node knew of no other one when it was looked for.
+    let mut was_alone = None;
     let is_time_left = || args.seconds.is_none_or(|all| start.elapsed() < all);
     while is_time_left() && args.count.is_none_or(|count| received < count) {
         if interrupt.is_requested() {
             // Without a count, a signal is the regular end. The node leaves its groups when it is dropped.
-            let is_alone = received == 0 && is_isolated(&node, &args.node.seeds(), alone.is_none());
+            let is_alone = received == 0 && is_isolated_at_end(&node, &args.node.seeds(), was_alone);
             let differs = settings::report(&node.status(), received == 0);
-            let is_wrong = is_alone || differs;
+            let is_wrong = is_alone || differs || refused > 0;
             let code = if is_wrong { ExitCode::FAILURE } else { report_losses(&subscription, disorder) };
             return Ok(args.count.map_or(code, |_| ExitCode::from(EXIT_INTERRUPTED)));
         }
-        if start.elapsed() >= ALONE
-            && let Some(seeds) = alone.take()
-        {
-            is_isolated(&node, &seeds, false);
+        if start.elapsed() >= ALONE && was_alone.is_none() {
+            was_alone = Some(is_isolated(&node, &args.node.seeds(), false));
         }
         let left = args.seconds.map_or(STOP_CHECK, |all| all.saturating_sub(start.elapsed()));
         match subscription.recv_event_timeout(left.min(STOP_CHECK)) {
@@ -195,7 +194,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
             Ok(Event::Lost(lost)) => output::line(&lost_line(&lost, args.json)?)?,
             Ok(Event::History(history)) => args.note_history(&history),
-            Ok(Event::Group(news)) => note_group(&news),
+            Ok(Event::Group(news)) => refused += u64::from(!note_group(&news)),
             Ok(Event::Order(change)) => disorder.note(&change),
             Ok(Event::Registry(news)) => note_registry(&news),
             Ok(Event::Member(news)) => output::line(&member_line(&news, args.json)?)?,
@@ -204,9 +203,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let code = report_losses(&subscription, disorder);
-    let is_alone = received == 0 && is_isolated(&node, &args.node.seeds(), alone.is_none());
+    let is_alone = received == 0 && is_isolated_at_end(&node, &args.node.seeds(), was_alone);
     let differs = settings::report(&node.status(), received == 0);
-    Ok(if is_alone || differs { ExitCode::FAILURE } else { code })
+    Ok(if is_alone || differs || refused > 0 { ExitCode::FAILURE } else { code })
+}
+
+/// Returns whether the node never knew another one although it should; says why, unless that was told.
+/// `was_alone`: the same after some seconds, if that was looked at.
+fn is_isolated_at_end(node: &Node, seeds: &[String], was_alone: Option<bool>) -> bool {
+    // One that knew others is not alone because they have ended.
+    was_alone != Some(false) && is_isolated(node, seeds, was_alone.is_some())
 }
 
 /// Returns whether the node knows no other one although it should; says why unless that is told.
@@ -429,15 +435,17 @@ fn sent_us(message: &Message) -> Option<u64> {
     u64::try_from(since_1970.as_micros()).ok()
 }
 
-/// Says which group a pattern has found.
-fn note_group(news: &GroupNews) {
+/// Says which group a pattern has found. Returns whether it is joined.
+fn note_group(news: &GroupNews) -> bool {
     let (group, pattern) = (news.group(), news.pattern());
     match news.change() {
         GroupChange::Found => output::note(format_args!("group {group} matches {pattern}")),
         GroupChange::Refused(why) => {
             output::note(format_args!("error: group {group} matches {pattern}, and is not joined: {why}"));
+            return false;
         }
     }
+    true
 }
 
 fn member_line(news: &MemberNews, json: bool) -> anyhow::Result<String> {

@@ -1,10 +1,13 @@
 //! `undrop multicast reply`: answers the requests to a group by a program.
 
 use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use ricochet::{Event, JoinOptions, Message, Node, RecvTimeoutError};
 
 use super::node::{NodeArgs, seconds};
@@ -68,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         match requests.recv_event_timeout(STOP_CHECK) {
             Ok(Event::Message(request)) if request.is_request() => {
                 answered += 1;
-                if let Err(error) = args.reply(&node, &request) {
+                if let Err(error) = args.reply(&node, &request, &interrupt) {
                     output::note(format_args!("error: no reply to {}: {error:#}", request.sender()));
                 }
             }
@@ -85,20 +88,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Args {
-    fn reply(&self, node: &Node, request: &Message) -> anyhow::Result<()> {
+    fn reply(&self, node: &Node, request: &Message, interrupt: &Interrupt) -> anyhow::Result<()> {
         let payload = match &self.text {
             Some(text) => text.clone().into_bytes(),
-            None => self.run_program(request.payload(), node.message_max())?,
+            None => self.run_program(request.payload(), node.message_max(), interrupt)?,
         };
         node.reply(request, &payload)?;
         Ok(())
     }
 
     /// Runs the program on a request; returns its output without the last line end.
-    fn run_program(&self, request: &[u8], output_max: usize) -> anyhow::Result<Vec<u8>> {
+    fn run_program(
+        &self,
+        request: &[u8],
+        output_max: usize,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Vec<u8>> {
         let [program, arguments @ ..] = &self.command[..] else { bail!("expected a program, saw none") };
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A group of its own, so that what it has started ends with it.
+        command.process_group(0);
         let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
         let (input, printed) = (child.stdin.take(), child.stdout.take());
         std::thread::scope(|scope| {
@@ -109,8 +119,8 @@ impl Args {
                 let read = printed.map(|pipe| pipe.take(output_max as u64 + 1).read_to_end(&mut bytes));
                 read.transpose().map(|_| bytes)
             });
-            let ended = self.wait(&mut child);
-            let _ = child.kill();
+            let ended = self.wait(&mut child, interrupt);
+            end(&mut child);
             let status = child.wait();
             let mut bytes = reading.join().map_err(|_| anyhow!("a thread panicked"))??;
             ended?;
@@ -127,15 +137,26 @@ impl Args {
     }
 
     /// Waits until the program has ended.
-    fn wait(&self, child: &mut Child) -> anyhow::Result<()> {
+    fn wait(&self, child: &mut Child, interrupt: &Interrupt) -> anyhow::Result<()> {
         #[expect(clippy::disallowed_methods, reason = "no core: a program has a time of the clock")]
         let start = Instant::now();
         while child.try_wait()?.is_none() {
             if start.elapsed() >= self.limit {
                 bail!("expected the program to end within {} s, saw it run on", self.limit.as_secs_f64());
             }
+            if interrupt.is_requested() {
+                bail!("this command is to stop before the program has ended");
+            }
             std::thread::sleep(END_CHECK);
         }
         Ok(())
     }
+}
+
+/// Kills a program and all that it has started and left in its group, which would keep its output open.
+fn end(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().filter(|&group| group > 1) {
+        let _ = kill(Pid::from_raw(-group), Signal::SIGKILL);
+    }
+    let _ = child.kill();
 }

@@ -95,7 +95,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for reply in &replies {
         output::line(&line(reply, args.json)?)?;
     }
-    Ok(if replies.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    if replies.is_empty() {
+        output::note(format_args!(
+            "error: expected replies within {} s, saw none\nhelp: start `undrop multicast reply {}` on another host, \
+             or give a longer `--timeout`",
+            args.timeout.as_secs_f64(),
+            args.group
+        ));
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 impl Args {

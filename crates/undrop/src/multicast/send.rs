@@ -84,7 +84,7 @@ struct MessageArgs {
     #[arg(long, value_name = "K")]
     held: Option<usize>,
     /// Longest wait for the members that hold a message, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, requires = "held")]
     held_timeout: Duration,
     /// Age in seconds at which a message is worthless, so that receivers do not get it any more
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -105,6 +105,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(rate) = args.messages.rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
         return Err(usage(format!("--rate: expected more than 0 messages a second, saw {rate}")));
     }
+    if args.messages.deadline.is_some_and(|deadline| deadline.is_zero()) {
+        return Err(usage(
+            "--deadline: expected more than 0 seconds, saw 0, with which nobody gets a message",
+        ));
+    }
     let interrupt = Interrupt::listen()?;
     let node = args.node.start()?;
     output::note(format_args!("node {} at {}", node.id(), node.address()));
@@ -124,7 +129,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Receivers learn of lost packets, and request them, during this time. Of errors, only the end of the
     // node shortens it.
     if flushed.is_ok() {
-        std::thread::sleep(args.linger);
+        sleep(args.linger, &interrupt);
     }
     outcome?;
     flushed?;
@@ -250,6 +255,17 @@ impl<'a> Transfer<'a> {
 
     /// Sends messages of `size` bytes that begin with their number.
     fn send_generated(&mut self, size: usize) -> anyhow::Result<()> {
+        // Before any message of that size is made.
+        let length_max = self.length_max;
+        if size > length_max && self.args.fragments {
+            return Err(usage(format!("--size: expected at most {length_max} bytes, saw {size}")));
+        }
+        if size > length_max {
+            return Err(usage(format!(
+                "--size: expected at most {length_max} bytes in one packet, saw {size}"
+            )))
+            .advise("give a smaller `--size`, or `--fragments` to send in several packets");
+        }
         let mut payload: Vec<u8> = (0..size).map(|at| b'a' + (at % 26) as u8).collect();
         while !self.is_complete() {
             if !self.pace.wait(self.interrupt) {
@@ -279,7 +295,11 @@ impl<'a> Transfer<'a> {
         let options = SendOptions { deadline, content_type, headers: headers.as_bytes(), key };
         while !self.interrupt.is_requested() {
             let sent = match *held {
-                Some(members) => self.sender.send_held_with(message, &options, members, *held_timeout),
+                Some(members) => {
+                    self.sender.send_held_while(message, &options, members, *held_timeout, || {
+                        !self.interrupt.is_requested()
+                    })
+                }
                 None => self.sender.send_timeout_with(message, &options, STOP_CHECK),
             };
             match sent {
@@ -394,6 +414,20 @@ fn wait_for_input(input: &File, interrupt: &Interrupt) -> anyhow::Result<bool> {
     Ok(false)
 }
 
+/// A time in seconds, which may be longer than any clock runs.
+fn due_after(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+/// Waits, until a stop is requested.
+fn sleep(time: Duration, interrupt: &Interrupt) {
+    let mut left = time;
+    while !left.is_zero() && !interrupt.is_requested() {
+        std::thread::sleep(left.min(STOP_CHECK));
+        left = left.saturating_sub(STOP_CHECK);
+    }
+}
+
 /// A rate of messages. Each message has its own due time, so that a late one delays no other.
 struct Pace {
     start: Instant,
@@ -411,8 +445,7 @@ impl Pace {
     /// Waits until the next message is due, and counts it; false if a stop is requested first.
     fn wait(&mut self, interrupt: &Interrupt) -> bool {
         while !interrupt.is_requested() {
-            let due =
-                self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(self.sent as f64 / rate));
+            let due = self.rate.map_or(Duration::ZERO, |rate| due_after(self.sent as f64 / rate));
             let left = due.saturating_sub(self.start.elapsed());
             if left.is_zero() {
                 self.sent += 1;

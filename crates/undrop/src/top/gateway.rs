@@ -213,6 +213,7 @@ mod tests {
         let losses = Losses {
             peers: vec![PeerLosses {
                 name: Some("osaka".to_owned()),
+                host: None,
                 address: "10.81.9.2:4700".parse().unwrap(),
                 packets_per_second: 1,
                 rate: String::new(),

@@ -323,7 +323,7 @@ impl World {
         let now_us = self.far_us();
         let congestion = self.congestion.as_mut().unwrap();
         congestion.on_datagram(now_us, 0, SendTime::at(sent_us));
-        congestion.on_repair(Seq(last));
+        congestion.on_packet(Seq(last));
         while self.first <= last {
             let packet = self.packets.pop_front().unwrap();
             let number = self.first;

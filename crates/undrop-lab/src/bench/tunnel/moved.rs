@@ -14,7 +14,7 @@ use stage::gateways::{End, GatewayPair, Setting, part};
 
 use super::Plan;
 use super::report::{Figure, Sheet};
-use crate::bench::rig::{self, run};
+use crate::bench::rig;
 
 /// Time in which gateways find each other.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ fn move_away(program: &Path, plan: &Plan, event: Event, seed: u64) -> anyhow::Re
     let sites = plan.sites(&LossModel::Uniform(0.01), seed)?;
     part(&sites)?;
     if matches!(event, Event::NatForgets) {
-        run(&sites.b.gateway, "nft", &[NAT], "")?;
+        rig::run(&sites.b.gateway, "nft", &[NAT], "")?;
     }
     let pair = start(program, &sites)?;
     let before = pair.status(0)?.peers.swap_remove(0);
@@ -114,8 +114,8 @@ impl Event {
         match self {
             Self::NatForgets => conntrack::forget(gateway)?,
             Self::AddressChanges => {
-                run(gateway, "ip", &["-4", "address", "flush", "dev", WAN], "")?;
-                run(gateway, "ip", &["address", "add", "10.81.9.22/24", "dev", WAN], "")?;
+                rig::run(gateway, "ip", &["-4", "address", "flush", "dev", WAN], "")?;
+                rig::run(gateway, "ip", &["address", "add", "10.81.9.22/24", "dev", WAN], "")?;
             }
         }
         Ok(())

@@ -21,7 +21,7 @@ pub(super) struct Document {
 struct PeerAdvice {
     /// Label of the peer.
     peer: String,
-    /// Packets over which each code ran.
+    /// Packets, from the latest on, on whose losses each code ran.
     packets: u64,
     /// Share of packets that may stay lost or come too late.
     target: f64,

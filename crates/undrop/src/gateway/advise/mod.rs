@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use ::fec::Code;
-use ::fec::simulate::{Naming, Report, Simulation, repair_overhead_bytes, simulate};
+use ::fec::simulate::{Naming, Report, Simulation, apart_bytes, repair_overhead_bytes, simulate};
 use anyhow::bail;
 use maelstrom::config::{LADDER, Schedule, Targets, WINDOW, WINDOW_LONG};
 use maelstrom::losses::PeerLosses;
@@ -25,7 +25,7 @@ Examples:
   undrop gateway advise --peer tokyo --residual 1e-6
   undrop gateway advise --late-ms 150 --json | jq '.peers[].proposals'";
 
-/// Number of packets of a simulation: the recorded ones, within these bounds.
+/// Number of packets of a simulation, after long gaps were shortened: within these bounds.
 const PACKETS: [u64; 2] = [20_000, 100_000];
 /// Number of packets with which processor time is measured.
 const MEASURED: u64 = 5_000;
@@ -109,17 +109,17 @@ struct Advice<'a> {
 
 impl<'a> Advice<'a> {
     fn new(peer: &'a PeerLosses, args: &Args) -> anyhow::Result<Self> {
-        let recorded: u64 = peer.trace.iter().map(|&run| u64::from(run)).sum();
-        let packets = recorded.clamp(PACKETS[0], PACKETS[1]);
+        let latest = Latest::of(&peer.trace);
         let late_us = args.late_ms.map_or(u64::from(peer.late_us), |ms| 1_000 * u64::from(ms));
         let late = usize::try_from(late_us * peer.packets_per_second / 1_000_000).unwrap_or(usize::MAX);
         let late = if late_us == 0 || peer.packets_per_second == 0 { usize::MAX } else { late };
         let mut trials = Vec::new();
-        if recorded > 0 {
+        if latest.lost > 0 {
             for schedule in schedules() {
-                trials.push(try_code(schedule, &peer.trace, packets, late, usize::from(args.size))?);
+                trials.push(try_code(schedule, &latest, late, usize::from(args.size))?);
             }
         }
+        let packets = latest.recorded;
         Ok(Self { peer, target: args.residual, packets, trials, hopeless: hopeless(&peer.trace) })
     }
 
@@ -153,7 +153,7 @@ impl<'a> Advice<'a> {
             );
         }
         let mut text = format!(
-            "packets from {label}: {} codes on {} packets of its recorded losses; target: at most {:e} lost or late\n\n",
+            "packets from {label}: {} codes on the losses of the last {} packets; target: at most {:e} lost or late\n\n",
             self.trials.len(),
             self.packets,
             self.target
@@ -216,11 +216,53 @@ impl<'a> Advice<'a> {
         self.peer.is_auto && *window == WINDOW && rate.to_string() == self.peer.rate
     }
 
-    /// The change of the peer's file.
+    /// The change of the peer's file, of which nothing is known here.
     fn difference(&self, schedule: &Schedule) -> String {
-        let old = if self.peer.is_auto { "-scheme = \"auto\"\n" } else { "-scheme = …\n" };
+        let old = if self.peer.is_auto { OF_AUTO } else { OF_FIXED };
+        let old: String = old.iter().map(|key| format!("-{key} = …, if it is there\n")).collect();
         let new: String = settings(schedule).iter().map(|line| format!("+{line}\n")).collect();
         format!(" [code]\n{old}{new}")
+    }
+}
+
+/// Keys of `[code]` that belong to `auto`, and to the other codes. None of them may stay beside another code.
+const OF_AUTO: &[&str] = &["scheme", "residual", "late_ms", "overhead_max", "max_repair_rate"];
+const OF_FIXED: &[&str] = &["scheme", "rate", "window", "density", "r", "interleaves", "c", "interleave"];
+
+/// The latest part of a trace, with its long gaps shortened: packets that no repair connects with a loss change
+/// nothing.
+struct Latest {
+    runs: Vec<u32>,
+    /// Packets of these runs, and those that they stand for.
+    packets: u64,
+    recorded: u64,
+    lost: u64,
+}
+
+impl Latest {
+    fn of(trace: &[u32]) -> Self {
+        /// Longer than every code remembers.
+        const GAP_MAX: u32 = HISTORY as u32 + WINDOW_LONG as u32;
+        let mut latest = Self { runs: Vec::new(), packets: 0, recorded: 0, lost: 0 };
+        for run in trace.chunks(2).rev() {
+            let (arrived, lost) = (run[0], run.get(1).copied().unwrap_or(0));
+            let packets = u64::from(arrived.min(GAP_MAX)) + u64::from(lost);
+            if latest.lost > 0 && latest.packets + packets > PACKETS[1] {
+                break;
+            }
+            // In reverse.
+            latest.runs.extend([lost, arrived.min(GAP_MAX)]);
+            latest.packets += packets;
+            latest.recorded += u64::from(arrived) + u64::from(lost);
+            latest.lost += u64::from(lost);
+        }
+        latest.runs.reverse();
+        latest
+    }
+
+    /// Share of all packets that a share of the packets of these runs is.
+    fn of_all(&self, share: f64) -> f64 {
+        share * self.packets as f64 / self.recorded.max(1) as f64
     }
 }
 
@@ -268,33 +310,27 @@ fn settings(schedule: &Schedule) -> Vec<String> {
     }
 }
 
-fn try_code(
-    schedule: Schedule,
-    trace: &[u32],
-    packets: u64,
-    late: usize,
-    size: usize,
-) -> anyhow::Result<Trial> {
+fn try_code(schedule: Schedule, latest: &Latest, late: usize, size: usize) -> anyhow::Result<Trial> {
     /// Longest symbol of the configuration. The simulation has its own lengths.
     const SYMBOL_MAX: usize = 1_536;
     let code = schedule.code(Schedule::DELAYED, u64::from(Schedule::MAX_DELAY_MS) * 1_000, SYMBOL_MAX);
     let simulation = Simulation {
         code: code.clone(),
-        packets,
+        packets: latest.packets.clamp(PACKETS[0], PACKETS[1]),
         history: HISTORY,
         naming: Naming::Early,
         ..Simulation::default()
     };
-    let report = replay(&simulation, trace)?;
+    let report = replay(&simulation, &latest.runs)?;
     let clocked =
         Simulation { packets: MEASURED, symbol: size + SYMBOL_HEAD, clock: Some(clock_ns), ..simulation };
-    let cost = replay(&clocked, trace)?;
+    let cost = replay(&clocked, &latest.runs)?;
     let too_late: u64 = report.delays.iter().skip(late.saturating_add(1)).sum();
     Ok(Trial {
-        residual: report.residual_loss(),
-        late: too_late as f64 / report.sent as f64,
+        residual: latest.of_all(report.residual_loss()),
+        late: latest.of_all(too_late as f64 / report.sent as f64),
         delays: [0.5, 0.99].map(|quantile| report.delay_quantile(quantile).unwrap_or(0)),
-        overhead: report.overhead() * repair_bytes(&code, size) / size as f64,
+        overhead: (report.overhead() * repair_bytes(&code, size) + apart_bytes(&code)) / size as f64,
         ns: (cost.encode_ns + cost.decode_ns) / cost.sources_sent.max(1),
         schedule,
     })
@@ -389,9 +425,11 @@ mod tests {
             "{text}"
         );
         for expected in [
-            "fewest bytes: sliding (512; 1/8)\n [code]\n-scheme = \"auto\"\n+scheme = \"sliding\"\n+rate = \"1/8\"\n+window = 512\n",
+            "fewest bytes: sliding (512; 1/8)\n [code]\n-scheme = …, if it is there\n-residual = …, if it is there\n",
+            "-max_repair_rate = …, if it is there\n+scheme = \"sliding\"\n+rate = \"1/8\"\n+window = 512\n",
             "1 bursts of more than 279 packets, with 99.7 % of the lost packets",
-            "least processor time: layered (8; 1,11,19)\n [code]\n-scheme = \"auto\"\n+scheme = \"layered\"\n+r = 8\n+interleaves = [1, 11, 19]\n",
+            "least processor time: layered (8; 1,11,19)\n [code]\n",
+            "+scheme = \"layered\"\n+r = 8\n+interleaves = [1, 11, 19]\n",
             "0.1 ms, 30.0 ms",
         ] {
             assert!(text.contains(expected), "{expected:?} is not in\n{text}");
@@ -418,11 +456,33 @@ mod tests {
     }
 
     #[test]
+    fn codes_run_over_the_latest_losses_and_shares_count_the_packets_of_long_gaps() {
+        // Days with hardly any loss, and then one packet in twenty.
+        let quiet = std::iter::repeat_n([80_000_000, 1], 2_000);
+        let bad = std::iter::repeat_n([19, 1], 6_000);
+        let trace: Vec<u32> = quiet.chain(bad).flatten().collect();
+        let latest = Latest::of(&trace);
+        assert!(latest.lost >= 4_900 && latest.packets <= PACKETS[1], "{}", latest.lost);
+        // A single loss, and ten million packets since then.
+        let single = Latest::of(&[50, 1, 10_000_000, 0]);
+        assert_eq!((single.lost, single.recorded, single.runs.len()), (1, 10_000_051, 4));
+        let layers = try_code(Schedule::layered(), &single, usize::MAX, 1_300).unwrap();
+        assert!(layers.residual < 1e-6, "{layers:?}");
+        // Two losses without any gap between the first and the packets before it.
+        assert_eq!(Latest::of(&[0, 2]).runs, [0, 2]);
+        assert_eq!((Latest::of(&[7, 0]).lost, Latest::of(&[]).lost), (0, 0));
+        let one = Schedule::Sliding { rate: "1/40".parse().unwrap(), window: 512, density: 15 };
+        let sum = |size| try_code(one.clone(), &single, usize::MAX, size).unwrap().overhead;
+        assert!(sum(100) > 0.12, "names travel apart, and cost more where packets are short: {}", sum(100));
+    }
+
+    #[test]
     fn a_trace_is_replayed_through_a_code() {
         // One packet in a hundred; a burst of three every thousand packets.
         let trace: Vec<u32> = (0..40).flat_map(|n| [99, if n % 10 == 9 { 3 } else { 1 }]).collect();
         let window = |rate: &str| Schedule::Sliding { rate: rate.parse().unwrap(), window: 512, density: 15 };
-        let tried = |rate, late| try_code(window(rate), &trace, 20_000, late, 1_300).unwrap();
+        let latest = Latest::of(&trace);
+        let tried = |rate, late| try_code(window(rate), &latest, late, 1_300).unwrap();
         let (low, high) = (tried("1/32", usize::MAX), tried("1/8", usize::MAX));
         assert_eq!((high.residual, high.late), (0.0, 0.0));
         assert!(low.delays[1] > high.delays[1] && low.overhead < high.overhead);
