@@ -22,7 +22,7 @@ const LOOK_US: u64 = 500_000;
 /// The packets that are kept, by peer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cache {
-    /// [`SCHEMA`].
+    /// Name and version of this schema.
     #[serde(default)]
     pub schema: String,
     /// The far gateways, in the order of the configuration.

@@ -27,7 +27,7 @@ const LOOK_US: u64 = 100_000;
 /// The losses of packets that arrive, by peer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
-    /// [`SCHEMA`].
+    /// Name and version of this schema.
     #[serde(default)]
     pub schema: String,
     /// The far gateways, in the order of the configuration.

@@ -52,7 +52,7 @@ pub type Counts = BTreeMap<String, u64>;
 /// State of a gateway. Counts begin at its start, unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// [`SCHEMA`].
+    /// Name and version of this schema.
     #[serde(default)]
     pub schema: String,
     /// Whether all peers are protected, and why not.
@@ -269,7 +269,7 @@ pub struct EgressStatus {
     /// Requests of the peer for packets that its repairs do not bring back in time.
     #[serde(default)]
     pub requests: u64,
-    /// Packets sent again for these requests. They count among the repairs too.
+    /// Packets sent again for requests of the peer. They count among the repairs too.
     #[serde(default)]
     pub answers: u64,
     /// Packets requested and not sent again, by reason.

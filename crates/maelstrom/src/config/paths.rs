@@ -27,7 +27,8 @@ pub(super) struct PathTable;
 
 impl Form<PeerPath> for PathTable {
     fn expected(&self) -> String {
-        "a table with the `address` of the peer on this path, and `local`, `interface` or both".to_owned()
+        "a table with the `address` of the peer on this path, and with `local`, or `local` and `interface`"
+            .to_owned()
     }
 
     fn parse(&self, value: &Value<'_>, faults: &mut Faults) -> Option<PeerPath> {

@@ -21,10 +21,10 @@ pub struct MulticastStatus {
     /// Groups that this site wants from others: `members` or `all`.
     #[serde(default)]
     pub wanted: String,
-    /// Groups with members on this LAN, at most [`WantedStatus::SHOWN_MAX`] of them.
+    /// Groups with members on this LAN, at most 100 of them.
     #[serde(default)]
     pub members: Vec<IpAddr>,
-    /// Their number.
+    /// Number of groups with members on this LAN.
     #[serde(default)]
     pub member_groups: u64,
     /// Reports and questions about members that were read on this LAN.
@@ -35,13 +35,13 @@ pub struct MulticastStatus {
     pub refused_reports: u64,
     /// Packets of hosts of this site that went to a far site at least.
     pub forwarded: u64,
-    /// Their bytes.
+    /// Bytes of the forwarded packets.
     pub forwarded_bytes: u64,
     /// The same packets, counted once for each site.
     pub sent: u64,
     /// Packets of far sites for this LAN.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of the received packets.
     pub received_bytes: u64,
     /// Of these packets, those that the kernel did not send.
     pub unsent: u64,
@@ -56,9 +56,9 @@ pub struct MulticastStatus {
 pub struct WantedStatus {
     /// The peer, as in the log.
     pub peer: String,
-    /// The groups, at most [`WantedStatus::SHOWN_MAX`] of them.
+    /// The groups, at most 100 of them.
     pub groups: Vec<IpNet>,
-    /// Their number.
+    /// Number of groups that it wants.
     pub count: u64,
     /// Groups that it asked for and that found no room.
     pub refused: u64,

@@ -50,7 +50,7 @@ pub type Counts = BTreeMap<String, u64>;
 /// State of a node at one moment. Counters run since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// [`SCHEMA`].
+    /// Name and version of this schema.
     #[serde(default)]
     pub schema: String,
     /// Identifier of this life of the node.
@@ -83,9 +83,9 @@ pub struct Status {
     pub sent: TrafficStatus,
     /// Datagrams received, by kind.
     pub received: TrafficStatus,
-    /// Counters of the core (`ricochet_core::node::NodeCounts`).
+    /// Counters of the protocol.
     pub counts: Counts,
-    /// Counters of the repair bins (`ricochet_core::bins::BinsCounts`).
+    /// Counters of the repair bins.
     pub bins: Counts,
     /// Repairs from which a packet was recovered that does not match its name, by mismatch.
     pub unsound: Counts,
@@ -159,7 +159,7 @@ pub struct GroupStatus {
 /// State of a total order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TotalStatus {
-    /// Node that numbers the messages; `None` as long as this node is no member.
+    /// Node that numbers the messages; null as long as this node is no member.
     pub sequencer: Option<String>,
     /// Number of members that agreed to the present epoch.
     pub members: usize,
@@ -205,7 +205,7 @@ pub struct SubscriptionStatus {
     /// Maximum number of bytes that may wait.
     #[serde(default)]
     pub capacity_bytes: usize,
-    /// Treatment of messages beyond that.
+    /// Treatment of messages that come while the queue is full.
     pub policy: Policy,
     /// Number of messages held back because earlier ones are missing.
     pub held: usize,
