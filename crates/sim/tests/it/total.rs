@@ -1,7 +1,10 @@
 //! Total order under faults. `cargo run -p sim --example total_order -- 200` runs more seeds.
 #![allow(missing_docs)]
 
-use sim::total::{SplitScenario, TotalOutcome, TotalScenario};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
+use sim::total::{Item, SplitScenario, TotalOutcome, TotalScenario, World};
+use simnet::virtual_net::Conditions;
 
 fn run(seeds: std::ops::Range<u64>) -> TotalOutcome {
     let mut all = TotalOutcome::default();
@@ -37,4 +40,31 @@ fn of_the_parts_of_a_group_that_is_cut_at_most_one_goes_on() {
     assert!(2 * went_on > cuts, "most cuts leave a majority: {went_on} of {cuts}");
     // With agreed delivery a part that stops has delivered what it takes back, with safe delivery nothing.
     assert!(broken[0] > 0 && broken[1] == 0, "{broken:?}");
+}
+
+/// A member that acknowledges nothing, though the others see it alive, while a sender goes on at full speed.
+#[test]
+fn one_member_that_stands_still_makes_the_others_lose_nothing() {
+    const MESSAGES: usize = 30_000;
+    let mut world = World::new(Conditions::default(), 7, false);
+    (0..3).for_each(|_| world.join(1));
+    world.update_views(&mut ChaCha8Rng::seed_from_u64(1), 1);
+    world.run_for(3_000_000);
+    world.set_side(2, 1);
+    for _ in 0..MESSAGES / 10 {
+        (0..10).for_each(|_| world.multicast(1, 20));
+        world.run_for(1_000);
+    }
+    world.run_for(5_000_000);
+    for at in [0, 1] {
+        let (mut messages, mut lost) = (0, 0);
+        for item in world.trace(at) {
+            match item {
+                Item::Message(..) => messages += 1,
+                Item::Lost(.., count) => lost += count,
+                Item::News(_) => {}
+            }
+        }
+        assert_eq!((messages, lost), (MESSAGES, 0), "at member {at}");
+    }
 }
