@@ -484,11 +484,6 @@ impl Egress {
         &self.sender.counts
     }
 
-    /// Number of repairs sent, and of those that wait for packets of a tunnel in front of them.
-    pub(crate) fn repairs_begun(&self) -> u64 {
-        self.sender.repairs_begun()
-    }
-
     /// Longest packet whose repairs cross the WAN in one piece.
     pub(crate) fn packet_max(&self) -> usize {
         self.sender.packet_max()

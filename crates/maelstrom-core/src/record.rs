@@ -355,7 +355,7 @@ mod tests {
         assert_eq!((late.history(), late.trace().len()), (Default::default(), RUNS_MAX + 1));
     }
 
-    /// A machine that is started anew each night, after which its clock begins at 0 again.
+    /// A machine that is started again each night, after which its clock begins at 0 again.
     #[test]
     fn days_and_hours_grow_old_on_a_machine_that_restarts_each_night() {
         let (mut record, mut now_us) = (Record::new(), 0);

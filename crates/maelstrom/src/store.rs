@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 1 << 24;
 /// Version of the file.
 const VERSION: u32 = 1;
 
-/// What is wrong with a directory, a device or a pipe as a record.
+/// Mistake of a path that leads to a directory, a device or a pipe.
 const NO_FILE: &str = "expected a file, saw a directory, a device or a pipe";
 
 /// The contents of the file.
@@ -85,7 +85,8 @@ impl Store {
         store
     }
 
-    /// Continues in the file that another configuration names. What is there is of another time.
+    /// Continues in the file that another configuration names. A file that is there already is of another
+    /// time.
     pub(crate) fn begin_at(&mut self, config: &GatewayConfig) {
         self.next_us = 0;
         let Some(path) = &config.gateway.loss_record else { return };

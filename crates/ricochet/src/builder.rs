@@ -373,6 +373,8 @@ impl Builder {
         queue_bytes: usize => buffers.queue_bytes,
         /// Sets the maximum number of bytes of messages that wait to be sent.
         send_bytes: usize => buffers.send_bytes,
+        /// Sets the maximum number of bytes of long messages that have come in part.
+        fragment_bytes: usize => buffers.fragment_bytes,
         /// Sets the treatment of messages for which a queue has no room.
         policy: Policy => buffers.policy,
         /// Sets the maximum length of a datagram in bytes of UDP payload; the same for the whole cluster.

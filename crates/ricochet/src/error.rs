@@ -163,7 +163,7 @@ pub enum JoinError {
     Unused {
         /// The option.
         what: &'static str,
-        /// What it belongs to.
+        /// Setting that it belongs to.
         needs: &'static str,
     },
     /// An option is out of range.

@@ -73,8 +73,8 @@ impl Sightings {
         self.held_us = is_held.then_some(now_us);
     }
 
-    /// The bits of the multicast addresses at which a member was heard lately. `None` while multicast waits in
-    /// the kernel: that nothing was heard says nothing of filters.
+    /// The bits of the multicast addresses at which a member was heard lately. `None` while multicast waits
+    /// in the kernel: that nothing was heard says nothing of filters.
     pub(crate) fn of(&self, now_us: u64, from: SocketAddr, addresses: &GroupAddresses) -> Option<u64> {
         let is_blind = self.held_us.is_some_and(|held_us| now_us >= held_us + BLIND_US);
         (!is_blind).then(|| self.heard(now_us, from, addresses))

@@ -191,9 +191,9 @@ impl Congestion {
         self.standing.on_delay(now_us, self.latest_us, full);
     }
 
-    /// Notes that the latest datagram is a repair, sent after the packet at `last`, which had left at most the
-    /// lag before. Of a repair that has waited here it is not known when it was sent; one whose lag is not
-    /// known says nothing of the newest packets.
+    /// Notes that the latest datagram is a repair, sent after the packet at `last`, which had left at most
+    /// the lag before. Of a repair that has waited here it is not known when it was sent; one whose lag is
+    /// not known says nothing of the newest packets.
     pub fn on_repair(&mut self, last: Seq, sent: Option<SendTime>, lag: Lag) {
         let Some(lag_us) = lag.bound_us() else { return };
         let delay_us = sent.map_or(self.latest_us, |sent| self.recent.longest_us(sent, lag_us));

@@ -43,8 +43,8 @@ impl Recent {
         self.0.push_back((sent, delay_us));
     }
 
-    /// Returns the longest delay of the datagrams that were sent in the time of `lag_us` before `sent`, and of
-    /// those just before that time.
+    /// Returns the longest delay of the datagrams that were sent in the time of `lag_us` before `sent`, and
+    /// of those just before that time.
     pub(super) fn longest_us(&self, sent: SendTime, lag_us: u64) -> u64 {
         let lag_us = i64::try_from(lag_us).unwrap_or(i64::MAX);
         let mut longest_us = 0;
@@ -77,7 +77,7 @@ mod tests {
             assert_eq!(recent.longest_us(at(0), 64_000), 0);
             // The queue is full until 60 ms, and has drained at 70 ms.
             (0..200).for_each(|ms| {
-                recent.push(at(ms), if ms < 60 { 100_000 } else { 70_000 - 1_000 * ms.min(70) })
+                recent.push(at(ms), if ms < 60 { 100_000 } else { 70_000 - 1_000 * ms.min(70) });
             });
             assert_eq!(recent.longest_us(at(80), 64_000), 100_000);
             assert_eq!([recent.longest_us(at(80), 8_000), recent.longest_us(at(199), 64_000)], [0; 2]);

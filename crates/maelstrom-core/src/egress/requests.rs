@@ -31,7 +31,8 @@ impl Egress {
             match self.answer(seq, outlet) {
                 Ok(()) => left -= 1,
                 Err(Unanswered::Capped) => {
-                    // One packet that is not answered, though more places are named. The others would not be either.
+                    // One packet that is not answered, though more places are named. The others would not
+                    // be either.
                     self.sender.counts.unanswered.add(Unanswered::Capped);
                     break;
                 }

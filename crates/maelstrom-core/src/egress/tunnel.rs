@@ -8,6 +8,11 @@ use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::wire::Entry;
 
 impl Egress {
+    /// Number of repairs sent, and of those that wait for packets of a tunnel in front of them.
+    pub(crate) fn repairs_begun(&self) -> u64 {
+        self.sender.repairs_begun()
+    }
+
     /// Sends a packet to the peer's site, at the latest at [`Egress::packets_due_us`], and codes it unless it
     /// `is_aside`. Repairs leave after the packets that they contain.
     pub(crate) fn handle_tunnelled(

@@ -168,7 +168,7 @@ fn losses_whose_repairs_leave_late_are_those_of_the_queue_that_their_packets_met
         // The newest packet left 80 ms before the repair.
         congestion.on_repair(Seq(next - 1), Some(sent), Lag::of(10_000 * LATE));
         congestion.on_arrived(Seq(next - 20), 19);
-        if is_full(step - LATE) && (step - LATE) % 5 == 0 {
+        if is_full(step - LATE) && (step - LATE).is_multiple_of(5) {
             congestion.on_lost(Seq(next - 1));
         } else {
             congestion.on_arrived(Seq(next - 1), 1);

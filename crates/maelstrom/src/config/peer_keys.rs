@@ -112,8 +112,8 @@ diagnostics::settings! {
             example: "path = \"checked\"",
         }
         /// Further paths to the peer, in tunnel mode, beside that from `listen` to `address`. Each has the
-        /// peer's `address` on it, or `any`, and here an address and port (`local`, default `listen`). A `local`
-        /// without an IP address takes an `interface`.
+        /// peer's `address` on it, or `any`, and here an address and port (`local`, default `listen`). A
+        /// `local` without an IP address takes an `interface`.
         paths: Option<Vec<Setting<PeerPath>>> {
             form: Optional(Placed(List {
                 expected: format!(

@@ -84,8 +84,8 @@ impl Total {
         }
     }
 
-    /// Puts the slowest members out, if they have held up the others for too long, or if what waits behind them
-    /// would soon be lost for all.
+    /// Puts the slowest members out, if they have held up the others for too long, or if messages that wait
+    /// behind them would soon be lost for all.
     fn hold_up(&mut self, now_us: u64) {
         let since_us = *self.crowded_us.get_or_insert(now_us);
         let is_patient = now_us.saturating_sub(since_us) < self.config.evict_us;

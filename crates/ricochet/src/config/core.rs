@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ricochet_core::bins::Content;
-use ricochet_core::delivery::FifoConfig;
+use ricochet_core::delivery::{FifoConfig, FragmentsConfig};
 use ricochet_core::node::{AnnounceConfig, NakConfig};
 use ricochet_core::tracker::TrackerConfig;
 use ricochet_core::{NodeConfig, NodeId};
@@ -35,6 +35,7 @@ impl Config {
             packets: buffers.packets,
             equations: buffers.equations,
             datagram_max: buffers.datagram_max,
+            fragments: FragmentsConfig { bytes_max: buffers.fragment_bytes, ..FragmentsConfig::default() },
             trailer: if has_key { TRAILER } else { 0 },
             nak: NakConfig {
                 enabled: nak.enabled,

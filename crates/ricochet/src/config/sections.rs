@@ -424,6 +424,13 @@ diagnostics::settings! {
             default: Fallback::Toml("16777216"),
             example: "send_bytes = 16777216",
         }
+        /// Number of bytes of long messages that have come in part. When they take more, the one that has
+        /// waited longest for a fragment is given up. Each sender of messages of 1 MiB needs as much.
+        fragment_bytes: usize {
+            form: Integer::new(1 << 20, 1 << 40),
+            default: Fallback::Toml("67108864"),
+            example: "fragment_bytes = 67108864",
+        }
         /// Rule for a full queue, unless a subscription sets its own.
         policy: Policy {
             form: Choice(&[

@@ -164,6 +164,7 @@ fn every_range_is_checked_and_the_key_is_named() {
         ("buffers", "queue", "0", "1 to 1048576"),
         ("buffers", "queue_bytes", "0", "1 to 1099511627776"),
         ("buffers", "send_bytes", "0", "1 to 1099511627776"),
+        ("buffers", "fragment_bytes", "1048575", "1048576 to 1099511627776"),
         ("history", "keyed_bytes", "1073741825", "0 to 1073741824"),
         ("flow", "silence_ms", "19", "20 to 60000"),
         ("flow", "rate_mbit", "1000001", "0 to 1000000"),

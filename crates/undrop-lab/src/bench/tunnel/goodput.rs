@@ -91,7 +91,7 @@ fn transfer(
     carried(&running, before, &rig::transfer(&sites, &transfer)?)
 }
 
-/// Figures of a transfer through a tunnel that had used so many seconds of the processor before.
+/// Figures of a transfer through a tunnel that had used `before_s` seconds of the processor before.
 ///
 /// # Errors
 /// If a process has ended, or TCP delivered a byte that was not sent.

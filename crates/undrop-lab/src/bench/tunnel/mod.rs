@@ -98,7 +98,8 @@ enum Case {
     Cost,
     /// Longest pause when a NAT forgets its mapping, or the address of a gateway changes.
     Moved,
-    /// Transfers between each two of three sites with links of 100 Mbit/s, and a group from one to the others.
+    /// Transfers between each two of three sites with links of 100 Mbit/s, and a group from one to the
+    /// others.
     Sites,
 }
 

@@ -25,7 +25,7 @@ const NAT: &str = "add table ip nat; \
     add chain ip nat post { type nat hook postrouting priority srcnat; policy accept; }; \
     add rule ip nat post ip saddr 10.81.9.2 udp sport 4700 masquerade to :20000-29999 random";
 
-/// What happens to the second gateway.
+/// Fate of the second gateway.
 #[derive(Clone, Copy)]
 enum Event {
     NatForgets,

@@ -182,8 +182,8 @@ impl Running {
         Ok(())
     }
 
-    /// Starts a program of WireGuard at both ends. With `below`, datagrams of the first end go to this port of its own
-    /// machine, where another tunnel takes them.
+    /// Starts a program of WireGuard at both ends. With `below`, datagrams of the first end go to this port
+    /// of its own machine, where another tunnel takes them.
     fn start_wireguard(
         &mut self,
         sites: &TwoSites,

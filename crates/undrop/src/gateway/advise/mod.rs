@@ -229,8 +229,8 @@ impl<'a> Advice<'a> {
 const OF_AUTO: &[&str] = &["scheme", "residual", "late_ms", "overhead_max", "max_repair_rate"];
 const OF_FIXED: &[&str] = &["scheme", "rate", "window", "density", "r", "interleaves", "c", "interleave"];
 
-/// The latest part of a trace, with its long gaps shortened: packets that no repair connects with a loss change
-/// nothing.
+/// The latest part of a trace, with its long gaps shortened: packets that no repair connects with a loss
+/// change nothing.
 struct Latest {
     runs: Vec<u32>,
     /// Packets of these runs, and those that they stand for.

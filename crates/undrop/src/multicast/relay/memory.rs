@@ -141,7 +141,8 @@ mod tests {
             let heard = (0..30)
                 .filter(|at| memory.is_first((life * 30 + at) * 1_000, alive, Way::Relay(life as u32)));
             let heard = heard.count();
-            // The first of a life may be a copy of the last one before, and too many lives at once are not told apart.
+            // The first of a life may be a copy of the last one before, and too many lives at once are not
+            // told apart.
             assert!(heard >= 18, "{heard} of 30 in life {life}");
         }
     }
