@@ -289,9 +289,17 @@ impl Output for Outward {
         let Some(joined) = groups.get(&lost.key.group) else { return };
         *total += losses.note(lost);
         for &at in &joined.consumers {
-            if let Some(Consumer { queue, fifo: None, is_total: false, .. }) = &consumers[at] {
-                queue.push_lost(report(joined, lost));
+            let Some(Consumer { queue, fifo: None, is_total: false, is_inbox, .. }) = &consumers[at] else {
+                continue;
+            };
+            let report = report(joined, lost);
+            if *is_inbox {
+                // Which request it belonged to is lost too.
+                let (sender, reason) = (report.sender(), report.reason());
+                tracing::warn!(%sender, "a reply, or a part of one, is lost: {reason}; a request has fewer replies");
+                continue;
             }
+            queue.push_lost(report);
         }
         let now_us = self.now_us;
         self.for_each_fifo(lost.key.group, |fifo, mut out| fifo.on_lost(now_us, lost, &mut out));

@@ -3,6 +3,7 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
+use ricochet_core::order::OrderNews;
 use sim::total::{Item, SplitScenario, TotalOutcome, TotalScenario, World};
 use simnet::virtual_net::Conditions;
 
@@ -44,8 +45,8 @@ fn of_the_parts_of_a_group_that_is_cut_at_most_one_goes_on() {
 
 /// A member that acknowledges nothing, though the others see it alive, while a sender goes on at full speed.
 #[test]
-fn one_member_that_stands_still_makes_the_others_lose_nothing() {
-    const MESSAGES: usize = 30_000;
+fn the_others_go_on_without_a_member_that_stands_still_and_lose_nothing_in_silence() {
+    const MESSAGES: u64 = 30_000;
     let mut world = World::new(Conditions::default(), 7, false);
     (0..3).for_each(|_| world.join(1));
     world.update_views(&mut ChaCha8Rng::seed_from_u64(1), 1);
@@ -57,14 +58,17 @@ fn one_member_that_stands_still_makes_the_others_lose_nothing() {
     }
     world.run_for(5_000_000);
     for at in [0, 1] {
-        let (mut messages, mut lost) = (0, 0);
+        let (mut messages, mut missed) = (0, 0);
         for item in world.trace(at) {
             match item {
                 Item::Message(..) => messages += 1,
-                Item::Lost(.., count) => lost += count,
+                Item::Lost(.., count) => missed += count,
+                Item::News(OrderNews::Missed { from, continues }) => missed += continues - from,
                 Item::News(_) => {}
             }
         }
-        assert_eq!((messages, lost), (MESSAGES, 0), "at member {at}");
+        assert_eq!(messages + missed, MESSAGES, "at member {at}");
+        // Between two epochs a member may miss what the other has forgotten: some milliseconds.
+        assert!(missed < 200, "{missed} at member {at}");
     }
 }

@@ -105,7 +105,10 @@ fn the_record_of_losses_survives_a_restart_and_a_damaged_file_is_put_aside() {
     assert!(pair.child(1).unwrap().terminate(Duration::from_secs(10)).unwrap().success());
     launch(&mut pair, 1);
     up(&mut pair);
-    assert!(runs(&pair).starts_with(&before), "{:?} after {before:?}", runs(&pair));
+    // The packets since the last loss may be more now.
+    let ended = before.len() & !1;
+    let ended = if before[ended - 1] == 0 { ended - 2 } else { ended };
+    assert!(runs(&pair).starts_with(&before[..ended]), "{:?} after {before:?}", runs(&pair));
     assert!(ask(&pair, "losses")["peers"][0]["days"][0]["lost"].as_u64() >= Some(10));
     // A file that was cut off does not keep the gateway from its work.
     pair.kill(1).unwrap();
