@@ -85,8 +85,8 @@ impl Engine {
         let Self { gateway, out, held_back, pulse, scratch, counts, uncut, capturing, .. } = self;
         let mut round = Round { more: true, packets: 0, captures: 0 };
         while round.more && round.packets < PACKETS_MAX {
-            // Repairs state when they leave, and a round takes tens of milliseconds on a busy machine. Packets
-            // that arrived keep the time of its beginning, which is that of the datagrams too.
+            // Repairs state when they leave, and a round takes tens of milliseconds on a busy machine.
+            // Packets that arrived keep the time of its beginning, which is that of the datagrams too.
             let leaving_us = crate::passive::clock_us().max(now_us);
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let captured_us = captured.time_ns.map_or(now_us, |ns| ns / 1000);
