@@ -22,6 +22,8 @@ const GROUP: ([u8; 4], u16) = ([239, 1, 7, 7], 5_007);
 const GROUP_STREAM: (u64, usize) = (1_000, 500);
 /// Time to live of packets to the group.
 const TTL: u8 = 9;
+/// Time in which the last packets to the group come, recovered ones too.
+const LAST: Duration = Duration::from_secs(1);
 /// Receive buffer of a listener.
 const BUFFER: usize = 8 << 20;
 
@@ -113,7 +115,7 @@ fn group(lab: &ThreeSites, plan: &Plan) -> anyhow::Result<Vec<Figure>> {
             take(&mut got)?;
         }
     }
-    sleep(Duration::from_secs(1));
+    sleep(LAST);
     take(&mut got)?;
     let after = lab.status(3)?.multicast.swap_remove(0);
     let missing = |got: &Vec<u32>| got.iter().filter(|&&times| times == 0).count() as f64;
