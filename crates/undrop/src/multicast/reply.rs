@@ -29,8 +29,8 @@ Examples:
 /// Reply to the requests to a group with the output of a program, or with a fixed text.
 ///
 /// The program gets the request on stdin. Requests are answered one after the other. A program that fails, or
-/// does not end in time, gives no reply; this is reported on stderr. Programs that it leaves in the background
-/// end with it. Messages that are no requests are ignored.
+/// does not end in time, gives no reply; this is reported on stderr. Programs that it leaves in the
+/// background end with it. Messages that are no requests are ignored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
