@@ -64,13 +64,15 @@ pub struct Source {
     pub address: SocketAddr,
 }
 
-/// Source of a datagram, and the mark with which it came.
+/// Source of a datagram, the mark with which it came, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inbound {
     /// The source.
     pub source: Source,
     /// ECN field of its IP header.
     pub ecn: Ecn,
+    /// Time at which this machine received it, which may be earlier than the gateway reads it.
+    pub arrived_us: u64,
 }
 
 /// Source of the address of a peer.

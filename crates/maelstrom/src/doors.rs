@@ -8,11 +8,11 @@ use std::net::{IpAddr, SocketAddr};
 use maelstrom_core::outbox::{Envelope, Queue};
 use maelstrom_core::{Ecn, Inbound, PeerConfig, Source};
 use netio::interface::Interface;
-use netio::udp::{self, RepairSocket};
+use netio::udp::{self, Received, RepairSocket};
 use tracing::{debug, info, warn};
 
 use crate::config::{GatewayConfig, PeerPath};
-use crate::passive::Passive;
+use crate::passive::{Passive, clock_us};
 
 /// Interval between checks whether the interfaces of further paths are the same.
 const CHECK_US: u64 = 1_000_000;
@@ -102,11 +102,20 @@ pub(crate) fn inbox(doors: usize) -> Queue<Inbound> {
     Queue::new((1 + doors) * udp::RECEIVED_MAX, (1 + doors) * udp::RECEIVED_BYTES_MAX)
 }
 
-/// Puts a datagram into the inbox; returns whether there was room.
-pub(crate) fn keep(inbox: &mut Queue<Inbound>, source: Source, tos: u8, datagram: &[u8]) -> bool {
+/// Puts a datagram that came to a door into the inbox; returns whether there was room. `now_us`: a time of
+/// the gateway's clock since the socket was read.
+pub(crate) fn keep(
+    inbox: &mut Queue<Inbound>,
+    door: usize,
+    now_us: u64,
+    received: Received,
+    datagram: &[u8],
+) -> bool {
     let Some(room) = inbox.reserve(datagram.len()) else { return false };
     room.copy_from_slice(datagram);
-    inbox.commit(Inbound { source, ecn: Ecn::of(tos) }, datagram.len());
+    let source = Source { door, address: received.from };
+    let arrived_us = now_us.saturating_sub(received.waited.as_micros() as u64);
+    inbox.commit(Inbound { source, ecn: Ecn::of(received.tos), arrived_us }, datagram.len());
     true
 }
 
@@ -148,12 +157,12 @@ impl Passive {
     /// Reads the datagrams that wait at the sockets of further paths into the inbox; returns whether more may
     /// wait.
     pub(crate) fn collect_at_doors(&mut self) -> bool {
-        let (inbox, counts) = (&mut self.inbox, &mut self.engine.counts);
+        let (inbox, counts, now_us) = (&mut self.inbox, &mut self.engine.counts, clock_us());
         let mut more = false;
         for (index, door) in self.ports.outlets.doors.iter_mut().enumerate() {
             let Some(socket) = &mut door.socket else { continue };
-            let received = socket.recv_marked(|address, tos, datagram| {
-                if !keep(inbox, Source { door: index + 1, address }, tos, datagram) {
+            let received = socket.recv_noted(|received, datagram| {
+                if !keep(inbox, index + 1, now_us, received, datagram) {
                     counts.inbox_full += 1;
                 }
             });

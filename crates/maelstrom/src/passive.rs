@@ -30,7 +30,7 @@ use daemon::signals::{Signal, Signals};
 use daemon::supervisor::Supervisor;
 use daemon::watchdog::Watchdog;
 use maelstrom_core::outbox::Queue;
-use maelstrom_core::{Inbound, Source};
+use maelstrom_core::Inbound;
 use netio::poll::{Interest, Poller, lower_priority, precise_timeouts};
 use netio::tap::Tap;
 use netio::udp::RepairSocket;
@@ -259,9 +259,9 @@ impl Passive {
             self.channel = Channel::More;
             return;
         }
-        let (inbox, counts) = (&mut self.inbox, &mut self.engine.counts);
-        let received = self.ports.outlets.socket.recv_marked(|address, tos, datagram| {
-            if !keep(inbox, Source { door: 0, address }, tos, datagram) {
+        let (inbox, counts, now_us) = (&mut self.inbox, &mut self.engine.counts, clock_us());
+        let received = self.ports.outlets.socket.recv_noted(|received, datagram| {
+            if !keep(inbox, 0, now_us, received, datagram) {
                 counts.inbox_full += 1;
             }
         });

@@ -5,9 +5,11 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 pub use crate::batch::UdpCounts;
 use crate::batch::receive::{self, Slots};
+use crate::batch::waited::{Now, Waited};
 use crate::batch::{Outbox, Sending, options, senders};
 
 /// Requested size of the kernel's receive buffer in bytes.
@@ -38,6 +40,19 @@ pub const RECEIVED_BYTES_MAX: usize = receive::RECEIVED_BYTES_MAX;
 pub struct RepairSocket {
     slots: Slots,
     outbox: Outbox,
+    waited: Waited,
+}
+
+/// Facts about a received datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// The sender's address.
+    pub from: SocketAddr,
+    /// Its type of service or traffic class. The kernel merges no datagrams that differ in it (Linux 6.9;
+    /// before, those of one train may get that of the first).
+    pub tos: u8,
+    /// Time for which it waited in the socket, that of a train for its first datagram; zero if unknown.
+    pub waited: Duration,
 }
 
 /// Returns the kernel's MTU of the path from an address of this machine to `to`, which routers may have
@@ -74,12 +89,13 @@ impl RepairSocket {
         options::forbid_fragments(&socket, address.is_ipv4())?;
         options::merge_arrivals(&socket);
         options::report_tos(&socket, address.is_ipv4())?;
+        options::report_arrival(&socket);
         // any granted size will do
         let _ = options::grow_receive_buffer(&socket, RECEIVE_BUFFER);
         let _ = options::grow_send_buffer(&socket, SEND_BUFFER);
         socket.bind(&address.into())?;
         let outbox = Outbox::new(Sending::new(socket.into()));
-        Ok(Self { slots: Slots::new(), outbox })
+        Ok(Self { slots: Slots::new(), outbox, waited: Waited::new() })
     }
 
     /// Continues with a repair socket that another process has bound and reads no more.
@@ -91,7 +107,9 @@ impl RepairSocket {
         let address = socket.local_addr()?;
         // The other process may be an older program.
         options::report_tos(&socket, address.is_ipv4())?;
-        let adopted = Self { slots: Slots::new(), outbox: Outbox::new(Sending::new(socket)) };
+        options::report_arrival(&socket);
+        let outbox = Outbox::new(Sending::new(socket));
+        let adopted = Self { slots: Slots::new(), outbox, waited: Waited::new() };
         adopted.accept_from_all();
         Ok(adopted)
     }
@@ -146,20 +164,26 @@ impl RepairSocket {
     /// # Errors
     /// The kernel's error, except that nothing waits.
     pub fn recv(&mut self, mut handle: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<bool> {
-        self.recv_marked(|from, _, datagram| handle(from, datagram))
+        self.recv_noted(|received, datagram| handle(received.from, datagram))
     }
 
-    /// The same with the type of service, or traffic class, of each datagram. The kernel merges no datagrams
-    /// that differ in it (Linux 6.9; before, those of one train may get that of the first).
+    /// The same with what is known of each datagram.
     ///
     /// # Errors
     /// The kernel's error, except that nothing waits.
-    pub fn recv_marked(&mut self, mut handle: impl FnMut(SocketAddr, u8, &mut [u8])) -> io::Result<bool> {
-        self.slots.receive(self.outbox.sending().fd(), |mut arrival| {
+    pub fn recv_noted(&mut self, mut handle: impl FnMut(Received, &mut [u8])) -> io::Result<bool> {
+        let (waited, mut read) = (self.waited, None);
+        let more = self.slots.receive(self.outbox.sending().fd(), |mut arrival| {
             let Some(from) = arrival.from else { return };
-            let tos = arrival.facts.tos.unwrap_or(0);
-            arrival.datagrams().for_each(|datagram| handle(from, tos, datagram));
-        })
+            let now = *read.get_or_insert_with(Now::read);
+            let waited = waited.since(arrival.facts.stamp, now);
+            let received = Received { from, tos: arrival.facts.tos.unwrap_or(0), waited };
+            arrival.datagrams().for_each(|datagram| handle(received, datagram));
+        })?;
+        if !more {
+            self.waited.on_empty();
+        }
+        Ok(more)
     }
 }
 
@@ -299,10 +323,27 @@ mod tests {
             assert_eq!(sender.send_marked(marks.map(|tos| (to, tos, &[7; 300][..]))), 0);
             let (mut got, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(20));
             while got.len() < marks.len() && Instant::now() < deadline {
-                receiver.recv_marked(|_, tos, _| got.push(tos)).unwrap();
+                receiver.recv_noted(|received, _| got.push(received.tos)).unwrap();
             }
             assert_eq!(got, marks, "{address}");
         }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "the test is about real time")]
+    fn a_datagram_tells_how_long_it_has_waited() {
+        let (mut sender, mut receiver) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let to = receiver.local_address().unwrap();
+        let begun = Instant::now();
+        assert_eq!(sender.send([(to, &b"early"[..])]), 0);
+        std::thread::sleep(Duration::from_millis(60));
+        assert_eq!(sender.send([(to, &b"late!"[..])]), 0);
+        let mut waited = Vec::new();
+        while waited.len() < 2 {
+            receiver.recv_noted(|received, _| waited.push(received.waited)).unwrap();
+        }
+        assert!(waited[0] >= Duration::from_millis(60) && waited[0] <= begun.elapsed(), "{waited:?}");
+        assert!(waited[0] - waited[1] >= Duration::from_millis(60), "{waited:?}");
     }
 
     #[test]

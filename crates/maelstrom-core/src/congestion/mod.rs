@@ -182,13 +182,13 @@ impl Congestion {
         self.run = Run::default();
     }
 
-    /// Takes a datagram of the peer that arrived by a path, with its time of sending.
-    pub fn on_datagram(&mut self, now_us: u64, path: usize, sent: SendTime) {
+    /// Takes a datagram of the peer that arrived by a path at this machine, with its time of sending.
+    pub fn on_datagram(&mut self, arrived_us: u64, path: usize, sent: SendTime) {
         let is_standing = self.is_standing();
-        self.latest_us = self.delays[path].on_datagram(now_us, sent.until_us(now_us), is_standing);
+        self.latest_us = self.delays[path].on_datagram(arrived_us, sent.until_us(arrived_us), is_standing);
         self.recent.push(sent, self.latest_us);
         let full = self.queue.filter(Queue::is_cause).map(|queue| queue.edge.bin);
-        self.standing.on_delay(now_us, self.latest_us, full);
+        self.standing.on_delay(arrived_us, self.latest_us, full);
     }
 
     /// Notes that the latest datagram is a repair, sent after the packet at `last`, which had left at most

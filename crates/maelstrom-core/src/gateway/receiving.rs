@@ -22,10 +22,12 @@ impl Gateway {
 
     /// Takes a datagram that arrived on any socket of the repair channel, and decrypts it in place.
     pub fn handle_datagram_by(&mut self, now_us: u64, from: Source, datagram: &mut [u8], out: &mut Outbox) {
-        self.handle_inbound(now_us, Inbound { source: from, ecn: Ecn::NotEct }, datagram, out);
+        let from = Inbound { source: from, ecn: Ecn::NotEct, arrived_us: now_us };
+        self.handle_inbound(now_us, from, datagram, out);
     }
 
-    /// The same for a datagram with a mark of congestion, which counts for the packets of a tunnel in it.
+    /// The same for a datagram with a mark of congestion, which counts for the packets of a tunnel in it, that
+    /// has waited for the gateway.
     pub fn handle_inbound(&mut self, now_us: u64, from: Inbound, datagram: &mut [u8], out: &mut Outbox) {
         let before = out.recovered.len();
         if let Err(reason) = self.receive(now_us, from, datagram, out) {
@@ -73,7 +75,7 @@ impl Gateway {
         &mut self,
         now_us: u64,
         index: usize,
-        Inbound { source: from, ecn }: Inbound,
+        Inbound { source: from, ecn, arrived_us }: Inbound,
         header: &SealedHeader,
         datagram: &mut [u8],
         out: &mut Outbox,
@@ -87,7 +89,7 @@ impl Gateway {
         let place = if may_move { self.place_of(index, from.address) } else { None };
         let peer = &mut self.peers[index];
         let len = datagram.len();
-        let arrival = Arrival { path, source: from, place, ecn };
+        let arrival = Arrival { path, source: from, place, ecn, arrived_us: arrived_us.min(now_us) };
         let result = peer.handle_sealed(now_us, &arrival, header, datagram, out);
         if result == Err(Rejected::Replayed) && peer.paths.are_several() {
             peer.on_copy(path, len);

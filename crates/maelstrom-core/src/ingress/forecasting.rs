@@ -16,10 +16,11 @@ impl Ingress {
         self.forecaster.set_congested(self.congestion.is_leaving());
     }
 
-    /// Notes a sealed datagram by its number in the session.
-    pub(crate) fn on_sealed(&mut self, now_us: u64, header: &SealedHeader, path: Option<usize>) {
-        if let Some(path) = path {
-            self.congestion.on_datagram(now_us, path, header.sent);
+    /// Notes a sealed datagram by its number in the session. `shown`: its path and time of arrival, if they
+    /// show the queue.
+    pub(crate) fn on_sealed(&mut self, header: &SealedHeader, shown: Option<(usize, u64)>) {
+        if let Some((path, arrived_us)) = shown {
+            self.congestion.on_datagram(arrived_us, path, header.sent);
         }
         self.forecaster.set_standing(self.congestion.is_standing());
         self.forecaster.set_congested(self.congestion.is_leaving());

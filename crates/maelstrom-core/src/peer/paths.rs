@@ -23,6 +23,8 @@ pub(crate) struct Arrival {
     /// Its source, if the peer may be there and an address on a path to this socket is not stated.
     pub(crate) place: Option<SocketAddr>,
     pub(crate) ecn: Ecn,
+    /// Time at which this machine received it.
+    pub(crate) arrived_us: u64,
 }
 
 /// A sealed datagram that was opened.

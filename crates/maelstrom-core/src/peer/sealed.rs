@@ -30,7 +30,7 @@ impl Peer {
         let lead_us = self.paths.on_received(now_us, path, load, header.sent, bytes);
         // Of several paths, the queue on that of the packets counts.
         let shows_queue = !self.paths.are_several() || load == Load::Packets;
-        self.ingress.on_sealed(now_us, header, shows_queue.then_some(path));
+        self.ingress.on_sealed(header, shows_queue.then_some((path, arrival.arrived_us)));
         if self.channel.on_sealed(now_us, header.sent, len) {
             // The peer protects packets once it knows that its datagrams arrive.
             self.next_report_us = now_us;

@@ -281,11 +281,22 @@ fn a_peer_that_states_any_times_and_places_causes_no_more_than_losses_of_its_own
 /// Two gateways, and losses behind a queue of 80 ms that stands for a third of the time. Returns the packets
 /// that were lost, as they left.
 fn through_a_queue(on_congestion: OnCongestion, tos: u8, random_loss: bool) -> (Pair, Vec<Vec<u8>>) {
+    through_a_queue_read_every(1, on_congestion, tos, random_loss)
+}
+
+/// The same for gateways that read their datagrams at an interval in microseconds.
+fn through_a_queue_read_every(
+    every_us: u64,
+    on_congestion: OnCongestion,
+    tos: u8,
+    random_loss: bool,
+) -> (Pair, Vec<Vec<u8>>) {
     let gateway = |side| {
         let schedule = Schedule::Sliding { rate: "1/4".parse().unwrap(), window: 64, density: 15 };
         Config { schedule, on_congestion, ..trusting(side) }
     };
     let (mut pair, mut lost) = (Pair::up([gateway(A), gateway(B)]), Vec::new());
+    pair.reads_every_us = every_us;
     for n in 0..6_000_u32 {
         let mut packet = udp(A, n as u16, &payload(n));
         let fields = Packet::new_checked(&packet).unwrap().mutable_fields();
@@ -343,6 +354,17 @@ fn packets_of_a_full_queue_are_left_and_counted() {
     assert!(pair.status(B, |peer| peer.congestion.is_leaving));
     assert_eq!(pair.status(A, |peer| peer.far.loss.left), left, "the far gateway knows");
     assert!(pair.status(A, |peer| peer.far.forecast.lost) < lost.len() as u32 / 2, "no repairs for these");
+}
+
+#[test]
+fn datagrams_that_wait_for_the_gateway_do_not_lengthen_the_queue() {
+    let full = |every_us| {
+        let (pair, _) = through_a_queue_read_every(every_us, Leave, 0, false);
+        pair.status(B, |peer| peer.congestion.queue.unwrap())
+    };
+    let (at_once, late) = (full(1), full(150_000));
+    assert_eq!(at_once.full_us, late.full_us, "{late:?}");
+    assert!(late.below < 0.01 && late.above > 0.05, "{late:?}");
 }
 
 #[test]

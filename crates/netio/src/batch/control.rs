@@ -2,13 +2,14 @@
 //! segmentation and a type of service.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 const WORD: usize = size_of::<usize>();
 /// Length of a `cmsghdr`: its length as a word, level and type.
 const HEADER: usize = WORD + 8;
-/// Space for packet info (20 bytes for IPv6), stride, drop counter, time to live and type of service, with
-/// some to spare.
-const RECEIVED_LEN: usize = 160;
+/// Space for packet info (20 bytes for IPv6), stride, drop counter, time to live, type of service and time,
+/// with some to spare.
+const RECEIVED_LEN: usize = 192;
 
 /// Space for the control messages of one received datagram.
 #[derive(Clone, Copy)]
@@ -34,6 +35,8 @@ pub(crate) struct Facts {
     pub(crate) ttl: Option<u8>,
     /// Type of service, or traffic class, with which the datagram arrived.
     pub(crate) tos: Option<u8>,
+    /// Time of the day, since 1970, at which the kernel received it.
+    pub(crate) stamp: Option<Duration>,
 }
 
 impl Facts {
@@ -53,6 +56,7 @@ impl Facts {
                 self.stride = word(data, 0).map(|stride| stride as usize).filter(|&stride| stride > 0);
             }
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => self.dropped = word(data, 0),
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => self.stamp = stamp(data),
             (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
                 self.ttl = word(data, 0).and_then(|ttl| u8::try_from(ttl).ok());
             }
@@ -84,6 +88,16 @@ fn next(control: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8])> {
     let data = control.get(HEADER..len)?;
     let rest = control.get(len.next_multiple_of(WORD)..).unwrap_or(&[]);
     Some((level, kind, data, rest))
+}
+
+/// Reads a `timespec` of the kernel's word size.
+fn stamp(data: &[u8]) -> Option<Duration> {
+    let part = |at: usize| {
+        let bytes = data.get(at..at + WORD)?;
+        u64::try_from(isize::from_ne_bytes(bytes.try_into().ok()?)).ok()
+    };
+    let nanos = u32::try_from(part(WORD)?).ok().filter(|&nanos| nanos < 1_000_000_000)?;
+    Some(Duration::new(part(0)?, nanos))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -152,8 +166,12 @@ mod tests {
         bytes.extend(message(libc::SOL_UDP, libc::UDP_GRO, &1400_i32.to_ne_bytes()));
         bytes.extend(message(libc::IPPROTO_IP, libc::IP_TTL, &31_i32.to_ne_bytes()));
         bytes.extend(message(libc::IPPROTO_IP, libc::IP_TOS, &[187]));
+        let time = [7_isize, 999_999_999].map(isize::to_ne_bytes).concat();
+        bytes.extend(message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &time));
         let to = Some(("239.1.2.3".parse().unwrap(), 7));
-        let expected = Facts { stride: Some(1400), to, dropped: Some(5), ttl: Some(31), tos: Some(187) };
+        let stamp = Some(Duration::new(7, 999_999_999));
+        let (stride, dropped, ttl, tos) = (Some(1400), Some(5), Some(31), Some(187));
+        let expected = Facts { stride, to, dropped, ttl, tos, stamp };
         assert_eq!(Facts::read(&bytes), expected);
 
         let group: Ipv6Addr = "ff05::1:3".parse().unwrap();
@@ -183,6 +201,15 @@ mod tests {
         fn whatever_the_bytes_reading_ends(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
             let _ = Facts::read(&bytes);
             let _ = crate::netlink::attributes(&bytes).count();
+        }
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_not_read() {
+        for parts in [[7, 1_000_000_000], [-1, 0], [7, -1]] {
+            let time = parts.map(isize::to_ne_bytes).concat();
+            let facts = Facts::read(&message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &time));
+            assert_eq!(facts.stamp, None, "{parts:?}");
         }
     }
 

@@ -91,7 +91,7 @@ fn merged_datagrams_keep_their_marks() {
         while got.len() < sent.len() {
             let ready = poller.wait(Some(Duration::from_secs(10))).unwrap().count();
             assert!(ready > 0, "{} of {} datagrams arrived", got.len(), sent.len());
-            b.recv_marked(|_, tos, datagram| got.push((tos, datagram.to_vec()))).unwrap();
+            b.recv_noted(|received, datagram| got.push((received.tos, datagram.to_vec()))).unwrap();
         }
         assert!(got == sent, "{near}: {:?}", got.iter().map(|(tos, _)| tos).collect::<Vec<_>>());
     }

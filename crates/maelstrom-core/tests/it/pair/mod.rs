@@ -190,6 +190,8 @@ pub type Mark = Box<dyn FnMut(usize, Ecn) -> Ecn>;
 /// A datagram or packet on the link.
 struct Flight {
     due_us: u64,
+    /// Time of its arrival, if the gateway reads it later.
+    arrived_us: u64,
     to: usize,
     bytes: Vec<u8>,
     /// Path and mark of a datagram of the repair channel; `None` for a packet of a host.
@@ -266,6 +268,8 @@ pub struct Pair {
     pub sent_datagrams: Option<Vec<Vec<u8>>>,
     /// Longest datagram that the link carries, without its IP and UDP headers.
     pub datagram_max: usize,
+    /// Interval at which gateways read their datagrams.
+    pub reads_every_us: u64,
     /// Path that returns each datagram to its sender.
     pub reflecting: Option<usize>,
     /// Whether the next datagram is lost.
@@ -321,6 +325,7 @@ impl Pair {
             recovered: Default::default(),
             sent_datagrams: None,
             datagram_max: usize::MAX,
+            reads_every_us: 1,
             reflecting: None,
             lose_datagram: Box::new(|| false),
             alter: Box::new(|_, _| {}),
@@ -447,9 +452,11 @@ impl Pair {
         // The link itself keeps the order, also while its delay falls.
         let last_us = &mut self.last_us[to][number];
         *last_us = (*last_us).max(leaves_us + self.delay_us + self.path_us[number]);
-        let due_us = *last_us + (self.extra_us)(&bytes, is_datagram);
+        let arrived_us = *last_us + (self.extra_us)(&bytes, is_datagram);
+        let every_us = if is_datagram { self.reads_every_us } else { 1 };
+        let due_us = arrived_us.next_multiple_of(every_us);
         let at = self.wire.partition_point(|flight| flight.due_us <= due_us);
-        self.wire.insert(at, Flight { due_us, to, bytes, path });
+        self.wire.insert(at, Flight { due_us, arrived_us, to, bytes, path });
     }
 
     /// The paths that lead where a datagram of a side goes.
@@ -509,7 +516,7 @@ impl Pair {
             }
             if let Some((path, ecn)) = flight.path {
                 let source = self.source_by(path, flight.to);
-                self.inject_marked(Inbound { source, ecn }, flight.to, &flight.bytes);
+                self.inject_marked(Inbound { source, ecn, arrived_us: flight.arrived_us }, flight.to, &flight.bytes);
                 continue;
             }
             if let Some((next, out)) = &mut self.next[flight.to] {
@@ -543,7 +550,8 @@ impl Pair {
 
     /// Delivers a datagram at `to` from anywhere.
     pub fn inject_from(&mut self, from: Source, to: usize, datagram: &[u8]) {
-        self.inject_marked(Inbound { source: from, ecn: Ecn::NotEct }, to, datagram);
+        let from = Inbound { source: from, ecn: Ecn::NotEct, arrived_us: self.now_us };
+        self.inject_marked(from, to, datagram);
     }
 
     /// Delivers a datagram at `to` with a mark.
