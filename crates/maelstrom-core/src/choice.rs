@@ -11,6 +11,10 @@ use crate::schedule::Schedule;
 use crate::sender::EgressCounts;
 use crate::wire::Report;
 
+/// Longest time in milliseconds that repairs get because the far gateway holds packets. TCP's senders repeat
+/// a packet of which nothing was heard for 200 ms and a round trip.
+const HOLD_MS_MAX: u16 = 200;
+
 /// Chooses the code of one egress.
 pub(crate) struct Choice {
     controller: Controller,
@@ -80,6 +84,7 @@ impl Choice {
     /// Takes the peer's report, and the round trip to the peer.
     pub(crate) fn on_report(&mut self, now_us: u64, report: &Report, rtt_us: Option<u64>) {
         self.situation.rtt_us = rtt_us;
+        self.situation.hold_us = 1_000 * u64::from(report.hold_ms.min(HOLD_MS_MAX));
         self.controller.on_report(now_us, report, self.situation);
     }
 

@@ -75,7 +75,7 @@ impl Quiet {
     pub(crate) fn on_repairs(&mut self, now_us: u64, bytes: u64) {
         self.next_us = now_us + self.interval_us;
         let elapsed_us = now_us.saturating_sub(self.filled_us).min(SAVED_MAX as u64) as i64;
-        self.filled_us = now_us;
+        self.filled_us = self.filled_us.max(now_us);
         self.trickle = (self.trickle + elapsed_us * PER_US).min(SAVED_MAX);
         let spent = bytes.min(1 << 32) as i64 * BYTE;
         for budget in [&mut self.share, &mut self.trickle, &mut self.double] {

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use tracing::{info, warn};
 
+use crate::config::Mode;
 use crate::config::machine::{Lead, leads_to};
 use crate::errands::Errand;
 use crate::passive::Passive;
@@ -105,7 +106,8 @@ impl Passive {
         let of_racks: Vec<Vec<IpNet>> = (0..seen.len()).map(listed_by_rack).collect();
         let views = seen.into_iter().enumerate().map(|(index, (listed, unwatched_source))| {
             let leads = leads.get(index).map_or(&[][..], Vec::as_slice);
-            let differences = self.compare(&listed, &of_racks[index], leads, unwatched_source);
+            let is_tunnel = self.config.peers.get(index).is_some_and(|peer| peer.mode == Mode::Tunnel);
+            let differences = self.compare(&listed, &of_racks[index], leads, unwatched_source, is_tunnel);
             PeerView { listed, unwatched_source, differences }
         });
         let views: Vec<PeerView> = views.collect();
@@ -122,6 +124,7 @@ impl Passive {
         by_others: &[IpNet],
         leads: &[Lead],
         unwatched_source: Option<IpAddr>,
+        is_tunnel: bool,
     ) -> Vec<Difference> {
         let local = self.config.gateway.local_networks();
         let mut differences = Vec::new();
@@ -153,14 +156,15 @@ impl Passive {
         };
         for own in local.iter().filter(is_forgotten) {
             let text = format!(
-                "`local_networks` here contains {own}, but the peer's file does not name it: its packets are not protected"
+                "`local_networks` here contains {own}, but the peer's file does not name it: its packets are {}",
+                if is_tunnel { "dropped" } else { "not protected" }
             );
             differences.push(Difference { id: "network_not_named", text });
         }
         if let Some(source) = unwatched_source {
-            let text = format!(
-                "packets from {source} leave without protection, because the peer's file names no network with it"
-            );
+            let fate = if is_tunnel { "are dropped" } else { "leave without protection" };
+            let text =
+                format!("packets from {source} {fate}, because the peer's file names no network with it");
             differences.push(Difference { id: "source_not_named", text });
         }
         differences

@@ -12,7 +12,7 @@ use netio::udp::{self, Received, RepairSocket};
 use tracing::{debug, info, warn};
 
 use crate::config::{GatewayConfig, PeerPath};
-use crate::passive::{Passive, clock_us};
+use crate::passive::Passive;
 
 /// Interval between checks whether the interfaces of further paths are the same.
 const CHECK_US: u64 = 1_000_000;
@@ -102,19 +102,13 @@ pub(crate) fn inbox(doors: usize) -> Queue<Inbound> {
     Queue::new((1 + doors) * udp::RECEIVED_MAX, (1 + doors) * udp::RECEIVED_BYTES_MAX)
 }
 
-/// Puts a datagram that came to a door into the inbox; returns whether there was room. `now_us`: a time of
-/// the gateway's clock since the socket was read.
-pub(crate) fn keep(
-    inbox: &mut Queue<Inbound>,
-    door: usize,
-    now_us: u64,
-    received: Received,
-    datagram: &[u8],
-) -> bool {
+/// Puts a datagram that came to a door into the inbox; returns whether there was room. Its time of arrival is
+/// by the gateway's clock.
+pub(crate) fn keep(inbox: &mut Queue<Inbound>, door: usize, received: Received, datagram: &[u8]) -> bool {
     let Some(room) = inbox.reserve(datagram.len()) else { return false };
     room.copy_from_slice(datagram);
     let source = Source { door, address: received.from };
-    let arrived_us = now_us.saturating_sub(received.waited.as_micros() as u64);
+    let arrived_us = received.arrived.as_micros() as u64;
     inbox.commit(Inbound { source, ecn: Ecn::of(received.tos), arrived_us }, datagram.len());
     true
 }
@@ -157,12 +151,12 @@ impl Passive {
     /// Reads the datagrams that wait at the sockets of further paths into the inbox; returns whether more may
     /// wait.
     pub(crate) fn collect_at_doors(&mut self) -> bool {
-        let (inbox, counts, now_us) = (&mut self.inbox, &mut self.engine.counts, clock_us());
+        let (inbox, counts) = (&mut self.inbox, &mut self.engine.counts);
         let mut more = false;
         for (index, door) in self.ports.outlets.doors.iter_mut().enumerate() {
             let Some(socket) = &mut door.socket else { continue };
             let received = socket.recv_noted(|received, datagram| {
-                if !keep(inbox, index + 1, now_us, received, datagram) {
+                if !keep(inbox, index + 1, received, datagram) {
                     counts.inbox_full += 1;
                 }
             });

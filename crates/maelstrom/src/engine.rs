@@ -46,6 +46,8 @@ pub(crate) struct Engine {
     pub(crate) counts: DriverCounts,
     uncut: UncutLog,
     pub(crate) now_us: u64,
+    /// Time at which the latest packets were read that leave by a tunnel.
+    pub(crate) leaving_us: u64,
     /// Time of capture up to which outgoing packets are ignored, because another tap has shown them.
     pub(crate) skips_outgoing_until_us: u64,
     pub(crate) capturing: Capturing,
@@ -73,6 +75,7 @@ impl Engine {
             counts: DriverCounts::default(),
             uncut: UncutLog::default(),
             now_us,
+            leaving_us: now_us,
             skips_outgoing_until_us: 0,
             capturing: Capturing::default(),
             gateway,
@@ -175,19 +178,25 @@ impl Engine {
     /// # Errors
     /// The kernel's error.
     pub(crate) fn drain_tunnel(&mut self, outlets: &mut Outlets) -> io::Result<bool> {
-        let mut packets = 0;
+        let (mut packets, mut taken) = (0, 0);
+        self.leaving_us = self.leaving_us.max(self.now_us);
         while packets < PACKETS_MAX {
-            let Self { gateway, out, scratch, counts, now_us, .. } = self;
+            // Datagrams state when they leave.
+            if taken % CAPTURES_MAX == 0 {
+                self.leaving_us = crate::passive::clock_us().max(self.leaving_us);
+            }
+            taken += 1;
+            let Self { gateway, out, scratch, counts, leaving_us, .. } = self;
             let Some(tunnel) = &mut outlets.tunnel else { return Ok(false) };
             let Some((offload, packet)) = tunnel.recv()? else {
-                gateway.flush_tunnels(*now_us, out);
+                gateway.flush_tunnels(*leaving_us, out);
                 if packets > 0 {
                     self.flush(outlets);
                 }
                 return Ok(false);
             };
             let cut = segment::cut(packet, &offload, scratch, |packet| {
-                gateway.handle_tunnelled(*now_us, packet, out);
+                gateway.handle_tunnelled(*leaving_us, packet, out);
             });
             packets += cut.unwrap_or(0).max(1);
             if cut.is_err() {
@@ -197,7 +206,7 @@ impl Engine {
                 self.flush(outlets);
             }
         }
-        self.gateway.flush_tunnels(self.now_us, &mut self.out);
+        self.gateway.flush_tunnels(self.leaving_us, &mut self.out);
         self.flush(outlets);
         Ok(true)
     }

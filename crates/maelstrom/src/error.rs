@@ -82,6 +82,7 @@ fn remedy(error: &io::Error) -> &'static str {
             "; a gateway needs CAP_NET_ADMIN, CAP_NET_RAW and, for the eBPF tap, CAP_BPF: run it as root or see \
              `undrop gateway check`"
         }
+        io::ErrorKind::ResourceBusy => "; another program has it: stop that, or choose another name",
         io::ErrorKind::AddrInUse => "; another program uses this address",
         io::ErrorKind::AddrNotAvailable => "; no interface of this machine has this address",
         _ => "",

@@ -159,6 +159,8 @@ impl Engine {
     /// want them. Returns whether more may wait.
     pub(crate) fn drain_groups(&mut self, outlets: &mut Outlets) -> bool {
         let (mut more, mut heard) = (false, false);
+        // Their packets leave behind those of the tunnel's device.
+        self.leaving_us = self.leaving_us.max(self.now_us);
         if !self.out.recovered.is_empty() {
             // They may be for a LAN that is about to be read.
             self.flush(outlets);
@@ -175,7 +177,7 @@ impl Engine {
                 // The interface is checked regularly.
                 Err(error) => debug!(%error, "cannot read groups"),
             }
-            self.gateway.flush_tunnels(self.now_us, &mut self.out);
+            self.gateway.flush_tunnels(self.leaving_us, &mut self.out);
             if self.out.is_nearly_full() {
                 self.flush(outlets);
             }
@@ -209,7 +211,7 @@ impl Engine {
                 return;
             }
             let cut = segment::cut(captured.packet, &captured.offload, &mut scratch, |packet| {
-                self.gateway.handle_group_packet(self.now_us, section, packet, &mut self.out);
+                self.gateway.handle_group_packet(self.leaving_us, section, packet, &mut self.out);
                 // One packet becomes a datagram for each site.
                 if self.out.is_nearly_full() {
                     self.flush(outlets);

@@ -440,11 +440,10 @@ impl Inlet {
         }
     }
 
-    /// Returns what the verdict about the gateway says about the way. `is_needed`: whether there are peers
-    /// whose packets no tunnel carries.
-    pub(crate) fn injection(&self, is_needed: bool) -> Injection<'_> {
+    /// Returns what the verdict about the gateway says about the way.
+    pub(crate) fn injection(&self) -> Injection<'_> {
         match &self.way {
-            Way::Tun(reason) if is_needed && self.choice != InjectionChoice::Tun => Injection::ByTun(reason),
+            Way::Tun(reason) if self.choice != InjectionChoice::Tun => Injection::ByTun(reason),
             Way::Wan(_) | Way::Tun(_) => Injection::AsWanted,
             Way::Closed(reason) => Injection::Impossible(reason),
         }

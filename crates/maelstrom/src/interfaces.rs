@@ -68,9 +68,14 @@ impl Passive {
     /// Continues without a tap.
     pub(crate) fn lose_tap(&mut self, why: &str) {
         let wan = &self.config.gateway.wan;
-        warn!(
-            "lost the tap on {wan}: {why}; no packet is protected or recovered until it can be opened again"
-        );
+        if self.config.has_passive_peer() {
+            warn!(
+                "lost the tap on {wan}: {why}; no packet of a peer in passive mode is protected or recovered until it can \
+                 be opened again"
+            );
+        } else {
+            info!("lost the tap on {wan}: {why}; tunnels go on without it");
+        }
         self.install_tap(None);
         self.next_reopening_us = self.engine.now_us + REOPEN_US;
     }

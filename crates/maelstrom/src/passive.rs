@@ -29,8 +29,8 @@ use std::time::Duration;
 use daemon::signals::{Signal, Signals};
 use daemon::supervisor::Supervisor;
 use daemon::watchdog::Watchdog;
-use maelstrom_core::outbox::Queue;
 use maelstrom_core::Inbound;
+use maelstrom_core::outbox::Queue;
 use netio::poll::{Interest, Poller, lower_priority, precise_timeouts};
 use netio::tap::Tap;
 use netio::udp::RepairSocket;
@@ -259,9 +259,9 @@ impl Passive {
             self.channel = Channel::More;
             return;
         }
-        let (inbox, counts, now_us) = (&mut self.inbox, &mut self.engine.counts, clock_us());
+        let (inbox, counts) = (&mut self.inbox, &mut self.engine.counts);
         let received = self.ports.outlets.socket.recv_noted(|received, datagram| {
-            if !keep(inbox, 0, now_us, received, datagram) {
+            if !keep(inbox, 0, received, datagram) {
                 counts.inbox_full += 1;
             }
         });
@@ -319,6 +319,10 @@ impl Passive {
 
     /// Stops recovery until tap and repair channel have been drained.
     pub(crate) fn pause(&mut self, reason: Reason) {
+        if !self.config.has_passive_peer() {
+            // Of a tunnel, datagrams tell what has arrived.
+            return;
+        }
         if let Some(event) = self.pauses.begin(self.engine.now_us, reason) {
             self.watch.note(self.engine.now_us, event, &self.config);
         }

@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 use crate::config::{GatewayConfig, MtuChoice, Peer};
 use crate::errands::{Errand, Errands};
 use crate::passive::Passive;
+use crate::tunnel::inner_mtu;
 
 /// Interval between looks at the path and at the configuration.
 const LOOK_US: u64 = 1_000_000;
@@ -226,11 +227,17 @@ impl Passive {
             return;
         }
         let (core, v6) = (self.engine.gateway.config(), self.config.gateway.listen.is_ipv6());
-        let overhead = core.schedule.repair_overhead(v6);
-        let wan_mtu = core.wan_mtu;
-        let fits = |mtu: Option<usize>| (mtu.unwrap_or(wan_mtu)).saturating_sub(overhead) as u32;
+        let (overhead, wan_mtu) = (core.schedule.repair_overhead(v6), core.wan_mtu);
+        let fits = |mtu: usize, is_tunnel: bool| {
+            // Repairs of a tunnel name no packets.
+            let most = if is_tunnel { inner_mtu(mtu, v6) } else { mtu.saturating_sub(overhead) };
+            most as u32
+        };
         let peers = self.engine.gateway.peers();
-        let present = peers.map(|peer| (peer.config.address, fits(peer.narrower_mtu)));
+        let present = peers.map(|peer| {
+            let mtu = peer.narrower_mtu.unwrap_or(wan_mtu);
+            (peer.config.address, fits(mtu, peer.config.is_tunnel))
+        });
         self.segments.update_paths(now_us, present);
         let limits = limits(&self.config, &self.segments.paths);
         let name = table_of(&self.config.gateway.tun);

@@ -59,16 +59,13 @@ impl Passive {
         let mut not_protected = status::counts(gateway.unprotected().iter());
         *not_protected.entry(Unprotected::Overload.id().to_owned()).or_default() +=
             tap.map_or(0, |tap| tap.shed()[0]);
-        let is_passive = config.peers.iter().any(|peer| peer.mode == Mode::Passive);
-        let injection = inlet
-            .map_or(Injection::Impossible("the TUN device is gone"), |inlet| inlet.injection(is_passive));
         let rack = self.rack.as_ref().map(|racked| racked.status(*now_us));
         Status {
             schema: status::SCHEMA.to_owned(),
             health: HealthStatus::of_gateway(
                 &peers,
-                tap.is_some(),
-                injection,
+                tap.is_some() || !config.has_passive_peer(),
+                self.injection(),
                 rack.as_ref(),
                 self.routes.faults(),
             ),
@@ -104,6 +101,15 @@ impl Passive {
 }
 
 impl Passive {
+    /// The way of recovered packets, for the verdict about the gateway. Tunnels need none.
+    fn injection(&self) -> Injection<'_> {
+        match &self.ports.outlets.inlet {
+            _ if !self.config.has_passive_peer() => Injection::AsWanted,
+            Some(inlet) => inlet.injection(),
+            None => Injection::Impossible("the TUN device is gone"),
+        }
+    }
+
     fn peers(&self) -> Vec<PeerStatus> {
         let Engine { gateway, now_us, .. } = &self.engine;
         let peers = gateway.peers().zip(&self.config.peers).enumerate().map(|(index, (peer, file))| {

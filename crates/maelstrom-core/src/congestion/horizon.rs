@@ -15,7 +15,7 @@ const RUNS_MIN: f64 = 6.0;
 const SURPRISE_MIN: f64 = 6.0;
 /// Number of packets below it.
 const PACKETS_MIN: f64 = 200.0;
-/// Number of losses of a long run.
+/// Number of lost datagrams of a long run.
 pub(super) const LONG: u32 = 4;
 /// Factor by which losses above a delay are more frequent than below.
 pub(super) const CONTRAST: f64 = 3.0;
@@ -28,7 +28,9 @@ pub(super) struct Bin {
     /// evidence.
     pub(super) lost: f64,
     pub(super) runs: f64,
-    /// Runs of [`LONG`] packets or more. A full queue drops trains of packets one behind the other.
+    /// Datagrams with which a run might have begun. Packets of a tunnel that share a datagram share its fate.
+    pub(super) starts: f64,
+    /// Runs of [`LONG`] datagrams or more. A full queue drops trains of packets one behind the other.
     pub(super) long: f64,
     /// Runs, and long runs, that would be here if the losses of each moment did not depend on the delay.
     pub(super) expected: f64,
@@ -56,6 +58,7 @@ impl Bin {
         self.packets += other.packets;
         self.lost += other.lost;
         self.runs += other.runs;
+        self.starts += other.starts;
         self.long += other.long;
         self.expected += other.expected;
         self.expected_long += other.expected_long;
@@ -66,15 +69,11 @@ impl Bin {
             packets: self.packets - other.packets,
             lost: self.lost - other.lost,
             runs: self.runs - other.runs,
+            starts: self.starts - other.starts,
             long: self.long - other.long,
             expected: self.expected - other.expected,
             expected_long: self.expected_long - other.expected_long,
         }
-    }
-
-    /// Number of packets with which a run might have begun.
-    pub(super) fn starts(&self) -> f64 {
-        (self.packets - self.lost + self.runs).max(0.0)
     }
 }
 
@@ -101,8 +100,8 @@ impl Horizon {
 
     pub(super) fn fade(&mut self) {
         for bin in &mut self.bins {
-            let Bin { packets, lost, runs, long, expected, expected_long } = bin;
-            for count in [packets, lost, runs, long, expected, expected_long] {
+            let Bin { packets, lost, runs, starts, long, expected, expected_long } = bin;
+            for count in [packets, lost, runs, starts, long, expected, expected_long] {
                 *count *= self.keep;
             }
         }
@@ -132,7 +131,7 @@ impl Horizon {
                 && contrasts
                 && surprise(&below, &above) >= SURPRISE_MIN
             {
-                let evidence = gain([below.runs, below.starts()], [above.runs, above.starts()])
+                let evidence = gain([below.runs, below.starts], [above.runs, above.starts])
                     + gain([below.long, below.runs], [above.long, above.runs]);
                 if best.is_none_or(|best| evidence >= best.evidence) {
                     best = Some(Edge { bin: index, evidence });
@@ -191,6 +190,7 @@ mod tests {
                 packets,
                 lost,
                 runs: lost,
+                starts: packets,
                 expected,
                 ..Bin::default()
             });
@@ -220,8 +220,9 @@ mod tests {
     fn a_link_that_is_bad_for_seconds_has_no_edge() {
         // All losses came while the delay was 50 ms, and with it as often as any packet of that moment.
         let mut horizon = Horizon::new(60.0);
-        horizon.bins[0] = Bin { packets: 9_000.0, ..Bin::default() };
-        let of_queue = Bin { packets: 900.0, lost: 90.0, runs: 90.0, expected: 90.0, ..Bin::default() };
+        horizon.bins[0] = Bin { packets: 9_000.0, starts: 9_000.0, ..Bin::default() };
+        let (packets, starts, lost, runs) = (900.0, 900.0, 90.0, 90.0);
+        let of_queue = Bin { packets, starts, lost, runs, expected: 90.0, ..Bin::default() };
         horizon.bins[bin_of(50_000)] = of_queue;
         assert_eq!(horizon.edge(), None);
         horizon.bins[bin_of(50_000)].expected = 45.0;
@@ -233,11 +234,13 @@ mod tests {
     /// of the losses of the link.
     #[test]
     fn long_runs_of_losses_at_long_delays_are_those_of_a_queue() {
-        let link = Bin { packets: 20_000.0, lost: 204.0, runs: 200.0, expected: 205.0, ..Bin::default() };
+        let (packets, starts) = (20_000.0, 19_996.0);
+        let link = Bin { packets, starts, lost: 204.0, runs: 200.0, expected: 205.0, ..Bin::default() };
         let full = Bin {
             packets: 9_000.0,
             lost: 4_500.0,
             runs: 50.0,
+            starts: 4_550.0,
             long: 48.0,
             expected: 45.0,
             expected_long: 9.6,
@@ -247,13 +250,20 @@ mod tests {
         let edge = horizon.edge().unwrap();
         assert!(edge.bin <= bin_of(90_000) && edge.evidence > 50.0, "{edge:?}");
         // Bursts at all delays, and one long burst, are no queue.
-        let bursts = Bin { lost: 10_000.0, long: 192.0, expected_long: 192.0, ..link };
+        let bursts = Bin { lost: 10_000.0, starts: 10_200.0, long: 192.0, expected_long: 192.0, ..link };
         horizon.bins[0] = bursts;
         horizon.bins[bin_of(90_000)] = Bin { expected_long: 48.0, ..full };
         assert_eq!(horizon.edge().filter(|edge| edge.evidence > 12.0), None);
         horizon.bins[0] = Bin { expected_long: 0.6, ..link };
-        horizon.bins[bin_of(90_000)] =
-            Bin { packets: 3_000.0, lost: 530.0, runs: 30.0, long: 1.0, expected: 27.0, expected_long: 0.4 };
+        horizon.bins[bin_of(90_000)] = Bin {
+            packets: 3_000.0,
+            lost: 530.0,
+            runs: 30.0,
+            starts: 2_500.0,
+            long: 1.0,
+            expected: 27.0,
+            expected_long: 0.4,
+        };
         assert_eq!(horizon.edge().filter(|edge| edge.evidence > 12.0), None);
     }
 

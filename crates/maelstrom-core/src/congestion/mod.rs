@@ -24,7 +24,7 @@ use crate::paths::PATHS_MAX;
 use crate::wire::{Lag, SendTime};
 use delay::QueueDelay;
 use horizon::{BINS, Bin, CONTRAST, Edge, Horizon, LONG, bin_of, delay_of};
-use marks::Marks;
+use marks::{Marks, Seen};
 use recent::Recent;
 use standing::Standing;
 
@@ -75,6 +75,8 @@ pub struct Congestion {
     delays: [QueueDelay; PATHS_MAX],
     /// Delay of the latest datagram.
     latest_us: u64,
+    /// Number of packets in the latest datagram of packets; 1 if packets travel beside datagrams.
+    company: u8,
     recent: Recent,
     standing: Standing,
     marks: Marks,
@@ -116,6 +118,7 @@ struct Run {
     len: u32,
     /// Delay at its first loss.
     bin: Option<usize>,
+    is_long: bool,
 }
 
 /// A queue that drops packets.
@@ -153,6 +156,7 @@ impl Congestion {
             mode,
             delays: Default::default(),
             latest_us: 0,
+            company: 1,
             recent: Recent::new(),
             standing: Standing::default(),
             marks: Marks::new(),
@@ -197,19 +201,25 @@ impl Congestion {
     pub fn on_repair(&mut self, last: Seq, sent: Option<SendTime>, lag: Lag) {
         let Some(lag_us) = lag.bound_us() else { return };
         let delay_us = sent.map_or(self.latest_us, |sent| self.recent.longest_us(sent, lag_us));
-        self.marks.push(last, delay_us);
+        self.marks.push(last, delay_us, self.company);
+    }
+
+    /// Notes how many packets of a tunnel the latest datagram has.
+    pub fn on_packets(&mut self, count: usize) {
+        self.company = count.clamp(1, 255) as u8;
     }
 
     /// Notes that the latest datagram has the packet at `last` of a tunnel.
     pub fn on_packet(&mut self, last: Seq) {
-        self.marks.push(last, self.latest_us);
+        self.marks.push(last, self.latest_us, self.company);
     }
 
     /// Takes the fate of `count` packets that arrived, from a place on. Fates come in order of the stream.
     pub fn on_arrived(&mut self, mut seq: Seq, mut count: u64) {
         self.run = Run::default();
-        while let Some((bin, here)) = self.marks.bin_at(seq, count).filter(|_| count > 0) {
-            self.count(bin, &Bin { packets: here as f64, ..Bin::default() });
+        while let Some((seen, here)) = self.marks.seen_at(seq, count).filter(|_| count > 0) {
+            let starts = here as f64 / f64::from(seen.company);
+            self.count(seen.bin, &Bin { packets: here as f64, starts, ..Bin::default() });
             (seq, count) = (seq.plus(here), count - here);
         }
     }
@@ -218,11 +228,13 @@ impl Congestion {
     /// [`Congestion::judge`].
     pub fn on_lost(&mut self, seq: Seq) -> Verdict {
         self.run.len = self.run.len.saturating_add(1);
-        let Some((bin, _)) = self.marks.bin_at(seq, 1) else { return Verdict::Recover };
+        let Some((Seen { bin, company }, _)) = self.marks.seen_at(seq, 1) else { return Verdict::Recover };
         let begins = self.run.bin.is_none();
         let begun = *self.run.bin.get_or_insert(bin);
-        self.count(bin, &Bin { packets: 1.0, lost: 1.0, runs: f64::from(begins), ..Bin::default() });
-        if self.run.len == LONG {
+        let runs = f64::from(begins);
+        self.count(bin, &Bin { packets: 1.0, lost: 1.0, runs, starts: runs, ..Bin::default() });
+        if self.run.len >= LONG * u32::from(company) && !self.run.is_long {
+            self.run.is_long = true;
             self.count(begun, &Bin { long: 1.0, ..Bin::default() });
         }
         self.runs_new += u32::from(begins);
@@ -252,15 +264,16 @@ impl Congestion {
 
     /// Decides about a lost packet that was solved.
     pub fn judge(&mut self, seq: Seq) -> Verdict {
-        match self.marks.bin_at(seq, 1) {
-            Some((bin, _)) => self.judge_by(bin, 0),
+        match self.marks.seen_at(seq, 1) {
+            Some((seen, _)) => self.judge_by(seen.bin, 0),
             None => Verdict::Recover,
         }
     }
 
     /// Whether a lost packet would be left to its sender.
     pub fn would_leave(&self, seq: Seq) -> bool {
-        self.marks.bin_at(seq, 1).is_some_and(|(bin, _)| self.is_full(bin, 0) && self.credits[0] < 1.0)
+        let seen = self.marks.seen_at(seq, 1);
+        seen.is_some_and(|(seen, _)| self.is_full(seen.bin, 0) && self.credits[0] < 1.0)
     }
 
     /// Whether the queue has become known since the last call, so that earlier losses were those of the
@@ -272,8 +285,8 @@ impl Congestion {
     /// Whether a missing packet is evidence of another path: not if a full queue may have dropped it, which
     /// drops packets and repairs unequally, because packets come in bursts. As many count as the link loses.
     pub fn is_of_link(&mut self, seq: Seq) -> bool {
-        match self.marks.bin_at(seq, 1) {
-            Some((bin, _)) => self.judge_by(bin, 2) == Verdict::Recover,
+        match self.marks.seen_at(seq, 1) {
+            Some((seen, _)) => self.judge_by(seen.bin, 2) == Verdict::Recover,
             None => true,
         }
     }
@@ -328,7 +341,7 @@ impl Congestion {
                 continue;
             }
             for (index, bin) in bins.iter_mut().enumerate().filter(|(_, bin)| bin.packets > 0.0) {
-                let expected = sum.runs * bin.starts() / sum.starts() / 2.0;
+                let expected = sum.runs * bin.starts / sum.starts / 2.0;
                 let expected_long = sum.long * bin.runs / sum.runs / 2.0;
                 let more = [expected - bin.expected, expected_long - bin.expected_long];
                 (bin.expected, bin.expected_long) = (expected, expected_long);

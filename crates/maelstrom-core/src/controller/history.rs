@@ -2,6 +2,8 @@
 
 use std::array;
 
+use fec::RepairRate;
+
 use super::useless::MOMENT_US;
 use crate::forecast::{CANDIDATES, Forecast, Tail};
 use crate::wire::{BURST_BUCKETS, LossReport};
@@ -14,8 +16,17 @@ const SLOW_SLOT_US: u64 = 1_000_000;
 const YOUNG_PACKETS: u64 = 100_000;
 const YOUNG_S: u64 = 3;
 
-/// Burst bucket from which on bursts count as outages: 129 packets and more. Hardly any window recovers them.
+/// Burst bucket from which on bursts count as outages with the longest windows: 129 packets and more. Hardly
+/// any window recovers them.
 const OUTAGE: usize = 8;
+
+/// Returns the bucket from which on bursts count as outages, because windows of this length recover none of
+/// them at the highest rate by default.
+pub(super) fn outage_of(window: u16) -> usize {
+    // A window recovers a burst and the repairs lost with it.
+    let rate = RepairRate::THREE_EIGHTHS.as_f64();
+    LossReport::burst_bucket((f64::from(window) * rate / (1.0 + rate)) as u64).min(OUTAGE)
+}
 
 /// Packets whose fate is settled, without those of outages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,19 +40,20 @@ pub(super) struct Settled {
 }
 
 impl Settled {
-    fn between(old: &LossReport, new: &LossReport) -> Self {
+    /// `outage`: the bucket from which on bursts count as outages.
+    fn between(old: &LossReport, new: &LossReport, outage: usize) -> Self {
         let since = |read: fn(&LossReport) -> u64| read(new).saturating_sub(read(old));
         let mut runs = new.bursts;
         runs.iter_mut().zip(old.bursts).for_each(|(runs, old)| *runs = runs.saturating_sub(old));
         // The last bucket has no upper bound.
-        let outages = (OUTAGE..BURST_BUCKETS - 1).map(|bucket| runs[bucket].saturating_mul(1 << bucket));
+        let outages = (outage..BURST_BUCKETS - 1).map(|bucket| runs[bucket].saturating_mul(1 << bucket));
         let outages =
             if runs[BURST_BUCKETS - 1] > 0 { u64::MAX } else { outages.fold(0, u64::saturating_add) };
         Self {
             packets: since(|loss| loss.named),
             lost: since(|loss| loss.lost).saturating_sub(outages),
             residual: since(|loss| loss.residual() + loss.left).saturating_sub(outages),
-            runs: runs[..OUTAGE].iter().fold(0, |sum, &runs| sum.saturating_add(runs)),
+            runs: runs[..outage].iter().fold(0, |sum, &runs| sum.saturating_add(runs)),
         }
     }
 
@@ -68,9 +80,14 @@ impl Counts {
     /// Number of numbers that describe it.
     const NUMBERS: usize = 7 + 3 * CANDIDATES;
 
-    /// The counts between two reports of one session.
-    pub(super) fn between(old: (&Forecast, &LossReport), new: (&Forecast, &LossReport)) -> Self {
-        let settled = Settled::between(old.1, new.1);
+    /// The counts between two reports of one session. `outage`: the bucket from which on bursts count as
+    /// outages.
+    pub(super) fn between(
+        old: (&Forecast, &LossReport),
+        new: (&Forecast, &LossReport),
+        outage: usize,
+    ) -> Self {
+        let settled = Settled::between(old.1, new.1, outage);
         let (old, new) = (old.0, new.0);
         let packets = new.packets.wrapping_sub(old.packets);
         Self {
@@ -411,13 +428,17 @@ mod tests {
         let before = LossReport { named: 1_000, lost: 10, recovered: 10, ..LossReport::NONE };
         let mut after = LossReport { named: 2_000, lost: 350, recovered: 50, left: 9, ..before };
         (after.bursts[0], after.bursts[9]) = (49, 1);
-        let settled = Settled::between(&before, &after);
+        let settled = Settled::between(&before, &after, OUTAGE);
         assert_eq!(settled, Settled { packets: 1_000, lost: 0, residual: 0, runs: 49 });
         (after.bursts[9], after.bursts[7]) = (0, 3);
-        let settled = Settled::between(&before, &after);
+        let settled = Settled::between(&before, &after, OUTAGE);
         assert_eq!(settled, Settled { packets: 1_000, lost: 340, residual: 300, runs: 52 });
+        // Shorter windows recover shorter bursts.
+        assert_eq!([128, 256, 512, 1_024].map(outage_of), [6, 7, 8, 8]);
+        let settled = Settled::between(&before, &after, outage_of(256));
+        assert_eq!(settled, Settled { packets: 1_000, lost: 0, residual: 0, runs: 49 });
         after.bursts[BURST_BUCKETS - 1] = 1;
-        assert_eq!(Settled::between(&before, &after).lost, 0);
+        assert_eq!(Settled::between(&before, &after, OUTAGE).lost, 0);
     }
 
     #[test]
@@ -428,7 +449,7 @@ mod tests {
         new.tails[0].failed = 1;
         let before = LossReport { named: 50, lost: 9, ..LossReport::NONE };
         let after = LossReport { named: 80, lost: 12, recovered: 4, ..LossReport::NONE };
-        let counts = Counts::between((&old, &before), (&new, &after));
+        let counts = Counts::between((&old, &before), (&new, &after), OUTAGE);
         assert_eq!((counts.packets, counts.lost, counts.failed(0)), (100, 5, 2));
         assert_eq!(counts.settled, Settled { packets: 30, lost: 3, ..Settled::default() });
     }

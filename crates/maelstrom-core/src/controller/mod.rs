@@ -13,21 +13,22 @@ mod memory;
 mod plan;
 mod reach;
 mod reason;
+mod situation;
 mod thin;
 mod useless;
 
 pub use limit::Limit;
 pub use plan::{Plan, Shape, WINDOW_MIN, window};
 pub(crate) use reason::Percent;
+pub use situation::{Situation, Targets};
 
 use fec::RepairRate;
 
 use crate::auto::{LADDER, START, WINDOW};
 use crate::caps::{self, Refusal};
-use crate::deadlines::Deadlines;
 use crate::forecast::{Fit, Forecast};
 use crate::wire::{LossReport, Report};
-use history::{Counts, History, Settled};
+use history::{Counts, History, Settled, outage_of};
 use reach::Reach;
 use thin::{Change, Facts, Thin};
 use useless::Useless;
@@ -51,61 +52,6 @@ const SETTLED_US: u64 = 1_100_000;
 const MOST_LOST: f64 = 0.5;
 /// Number of reports with counts that fall after which the counts begin again.
 const STALE_MAX: u32 = 8;
-
-/// Targets and limits that an operator sets.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Targets {
-    /// Share of packets that may stay lost.
-    pub residual: f64,
-    /// Time after which a recovered packet is of no use; `None` for a quarter of the round trip, from which
-    /// on TCP retransmits.
-    pub late_us: Option<u64>,
-    /// Highest rate.
-    pub rate_max: RepairRate,
-    /// Highest bit rate of everything that is sent besides Hellos, reports and announcements.
-    pub repair_bps_max: Option<u64>,
-    /// Highest number of repairs, names and answers for each packet. Without it, repairs out of turn and
-    /// answers have budgets of their own beside `rate_max`.
-    pub overhead_max: Option<RepairRate>,
-}
-
-impl Targets {
-    /// Share of packets that may stay lost by default.
-    pub const RESIDUAL: f64 = 1e-5;
-    /// Highest rate by default.
-    pub const RATE_MAX: RepairRate = RepairRate::THREE_EIGHTHS;
-}
-
-impl Default for Targets {
-    fn default() -> Self {
-        Self {
-            residual: Self::RESIDUAL,
-            late_us: None,
-            rate_max: Self::RATE_MAX,
-            repair_bps_max: None,
-            overhead_max: None,
-        }
-    }
-}
-
-/// Facts that the egress knows by itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Situation {
-    /// Lowest rate whose repairs fit the path.
-    pub floor: Option<RepairRate>,
-    /// Round trip to the peer, once it is known.
-    pub rtt_us: Option<u64>,
-    /// Packets per second.
-    pub per_second: u64,
-    /// Length of a repair on the link in bytes.
-    pub repair_bytes: u64,
-    /// Share of repairs that the link loses.
-    pub repair_loss: f64,
-    /// Deadlines of classes of packets.
-    pub deadlines: Deadlines,
-    /// Output that the caps of the operator refused lately.
-    pub refusal: Option<Refusal>,
-}
 
 /// A rate, and what speaks for it. Displayed as a sentence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -248,7 +194,7 @@ impl Controller {
         Plan {
             rate: self.decision.rate,
             window: self.decision.window,
-            products: self.products,
+            products: self.products.min(self.reach.products),
             window_max: self.reach.window_max,
             late_us: late_us.map_or(0, |late_us| u32::try_from(late_us).unwrap_or(u32::MAX)),
             is_auto: true,
@@ -259,8 +205,13 @@ impl Controller {
 
     /// The deadline that all packets meet if repairs meet it, once it is known.
     fn late_us(&self) -> Option<u64> {
-        let usual_us = self.targets.late_us.or(self.situation.rtt_us.map(|rtt_us| rtt_us / 4));
-        self.situation.deadlines.shortest_us(usual_us)
+        self.situation.deadlines.shortest_us(self.usual_late_us())
+    }
+
+    /// The deadline of packets that have none of their own, once it is known.
+    fn usual_late_us(&self) -> Option<u64> {
+        let Situation { rtt_us, hold_us, .. } = self.situation;
+        self.targets.late_us.or(rtt_us.map(|rtt_us| hold_us.max(rtt_us / 4)))
     }
 
     /// Takes the peer's report and what the egress sees; decides.
@@ -276,7 +227,9 @@ impl Controller {
         }
         if !is_stale {
             let span = self.plan().longest_span(situation.per_second);
-            let mut counts = Counts::between((&self.last.0, &self.last.1), (forecast, loss));
+            let plan = self.plan();
+            let outage = outage_of(window(plan.products, RepairRate::THREE_EIGHTHS, plan.window_max));
+            let mut counts = Counts::between((&self.last.0, &self.last.1), (forecast, loss), outage);
             counts.span = span;
             self.history.add(now_us, &counts);
         }
@@ -297,8 +250,11 @@ impl Controller {
     /// Takes what the egress sees; decides.
     pub fn decide(&mut self, now_us: u64, situation: Situation) {
         self.situation = situation;
-        let longest_us = situation.deadlines.longest_us(self.targets.late_us);
-        self.reach.update(situation.per_second, self.late_us(), longest_us);
+        let stated_us = situation.deadlines.longest_us(self.targets.late_us);
+        self.reach.update(situation.per_second, self.late_us(), stated_us);
+        let is_known = self.usual_late_us().is_some() || !situation.deadlines.has_usual;
+        let longest_us = situation.deadlines.longest_us(self.usual_late_us()).filter(|_| is_known);
+        self.reach.bound(situation.per_second, longest_us);
         self.history.add(now_us, &Counts::default());
         let delay_us = situation.rtt_us.unwrap_or(0) + NEWS_US;
         let range = self.range();
@@ -329,8 +285,8 @@ impl Controller {
         }
         let shape = self.plan().shape(decision.rate);
         (decision.window, decision.stripes) = (shape.packets, shape.stripes);
-        decision.is_short =
-            shape.terms() < if self.reach.is_striped { WINDOW } else { self.reach.window_max };
+        let most = Plan { products: self.reach.products, ..self.plan() }.shape(decision.rate);
+        decision.is_short = shape.terms() < most.terms();
         decision.refusal = situation.refusal;
         decision.is_thin = self.thin.is_on();
         if decision.rate > self.decision.rate {

@@ -5,8 +5,8 @@ use fec::{Code, RepairRate, stripes_max};
 use crate::auto::{LADDER, WINDOW, WINDOW_LONG};
 use crate::forecast::{AUTO_STRIPES_MAX, CANDIDATES};
 
-/// Smallest window. A processor that cannot pay for it is overloaded by any window.
-pub const WINDOW_MIN: u16 = 256;
+/// Smallest window.
+pub const WINDOW_MIN: u16 = 128;
 /// Number of packets for which a loss is never late, so that sparse traffic has any repair in time.
 const SPAN_MIN: u64 = 8;
 
@@ -131,12 +131,12 @@ mod tests {
     #[test]
     fn windows_cost_no_more_than_allowed_but_for_the_smallest() {
         let of = |products, rate: &str| window(products, rate.parse().unwrap(), WINDOW);
-        assert_eq!(["1/32", "3/8", "1/2", "1/1"].map(|rate| of(200, rate)), [512, 512, 400, 256]);
-        assert_eq!(["1/32", "1/6", "3/8", "1/1"].map(|rate| of(60, rate)), [512, 360, 256, 256]);
+        assert_eq!(["1/32", "3/8", "1/2", "1/1"].map(|rate| of(200, rate)), [512, 512, 400, 200]);
+        assert_eq!(["1/32", "1/6", "3/8", "1/1"].map(|rate| of(60, rate)), [512, 360, 160, 128]);
         let long = |rate: &str| window(512, rate.parse().unwrap(), WINDOW_LONG);
         assert_eq!(["1/32", "1/2", "5/8", "1/1"].map(long), [1_024, 1_024, 819, 512]);
         // A peer states what it likes.
-        assert_eq!([0, u16::MAX].map(|most| window(512, crate::auto::START, most)), [256, 1_024]);
+        assert_eq!([0, u16::MAX].map(|most| window(512, crate::auto::START, most)), [128, 1_024]);
     }
 
     #[test]

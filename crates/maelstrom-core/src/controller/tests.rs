@@ -1,3 +1,5 @@
+mod slow;
+
 use super::*;
 use crate::forecast::{RUNS, Runs, Windows};
 

@@ -26,8 +26,8 @@ impl Gateway {
         self.handle_inbound(now_us, from, datagram, out);
     }
 
-    /// The same for a datagram with a mark of congestion, which counts for the packets of a tunnel in it, that
-    /// has waited for the gateway.
+    /// The same for a datagram with a mark of congestion, which counts for the packets of a tunnel in it,
+    /// that has waited for the gateway.
     pub fn handle_inbound(&mut self, now_us: u64, from: Inbound, datagram: &mut [u8], out: &mut Outbox) {
         let before = out.recovered.len();
         if let Err(reason) = self.receive(now_us, from, datagram, out) {

@@ -61,6 +61,7 @@ impl Ingress {
     /// Takes authentic packets of the tunnel, and hands them on.
     pub(crate) fn handle_packets(&mut self, cx: &mut IngressCx<'_>, body: &[u8]) -> Result<(), Rejected> {
         let packets = PacketsView::read(body, self.ledger.newest())?;
+        self.congestion.on_packets(packets.clone().count());
         for (position, bytes) in packets {
             self.counts.source_packets += 1;
             self.counts.source_bytes += bytes.len() as u64;

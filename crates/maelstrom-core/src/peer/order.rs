@@ -70,6 +70,12 @@ impl Peer {
         self.order.iter_mut().for_each(|order| order.begin(first));
     }
 
+    /// Milliseconds for which packets that came early are held at most; 0 if they are not.
+    pub(super) fn hold_ms(&self) -> u16 {
+        let limit_us = if self.order.is_some() { self.config.tunnel.resequence_us } else { 0 };
+        u16::try_from(limit_us.div_ceil(1_000)).unwrap_or(u16::MAX)
+    }
+
     /// Changes how packets are carried; the session stays.
     pub(super) fn set_tunnel(&mut self, tunnel: TunnelConfig) {
         self.config.tunnel = tunnel;

@@ -21,6 +21,7 @@ static NOTHING: Report = Report {
     is_recovering: false,
     silence_ms: None,
     longest: 0,
+    hold_ms: 0,
     echo: None,
     is_extra: false,
     is_congested: false,
@@ -101,6 +102,7 @@ impl Peer {
 
     /// Sends a report at once.
     pub(super) fn send_report_as(&mut self, now_us: u64, kind: ReportKind, out: &mut Outbox) {
+        let hold_ms = self.hold_ms();
         let Some(session) = &mut self.session else { return };
         let len_min = if let ReportKind::Probe(len) = kind { len } else { 0 };
         let len = (SEALED_HEADER + Report::LEN + TAG).max(len_min);
@@ -116,6 +118,7 @@ impl Peer {
             is_recovering: self.ingress.is_recovering(),
             silence_ms,
             longest,
+            hold_ms,
             is_extra: kind == ReportKind::Extra,
             is_congested: self.ingress.is_congested(),
             is_standing: self.ingress.is_standing(),

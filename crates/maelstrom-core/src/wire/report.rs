@@ -30,6 +30,8 @@ pub struct Report {
     pub silence_ms: Option<u32>,
     /// Length of the longest sealed datagram of the receiver that arrived lately, in bytes of UDP payload.
     pub longest: u16,
+    /// Milliseconds for which the sender holds packets that came before those in front of them, at most.
+    pub hold_ms: u16,
     /// The latest sealed datagram of the receiver that arrived in this session.
     pub echo: Option<Echo>,
     /// Whether it was sent between two regular reports, because packets were lost or the plan has changed.
@@ -61,7 +63,7 @@ const STANDING: u8 = 8;
 
 impl Report {
     /// Length on the wire in bytes. Zeros may follow, up to the longest datagram.
-    pub const LEN: usize = 1 + LossReport::LEN + 16 + PLAN_LEN + FORECAST_LEN;
+    pub const LEN: usize = 1 + LossReport::LEN + 18 + PLAN_LEN + FORECAST_LEN;
 
     /// Whether its counts are possible after `sent` packets of the stream.
     pub(crate) fn is_possible(&self, sent: u64) -> bool {
@@ -83,6 +85,7 @@ impl Report {
         writer.put(&[self.findings.to_wire(), flags]);
         writer.put(&self.silence_ms.map_or(NEVER, |ms| ms.min(NEVER - 1)).to_be_bytes());
         writer.put(&self.longest.to_be_bytes());
+        writer.put(&self.hold_ms.to_be_bytes());
         writer.put(&self.echo.map_or(NO_ECHO, |echo| echo.sent.to_wire()).to_be_bytes());
         writer.put(&self.echo.map_or(0, |echo| echo.held_us).to_be_bytes());
         write_plan(&self.plan, &mut writer);
@@ -101,7 +104,7 @@ impl Report {
         let loss = LossReport::read(&mut reader)?;
         let [findings, flags] = reader.array()?;
         let silence = reader.u32()?;
-        let longest = reader.u16()?;
+        let (longest, hold_ms) = (reader.u16()?, reader.u16()?);
         let (sent, held_us) = (reader.u32()?, reader.u32()?);
         let echo = match SendTime::from_wire(sent) {
             Some(sent) => Some(Echo { sent, held_us }),
@@ -119,6 +122,7 @@ impl Report {
             is_recovering: flags & RECOVERING != 0,
             silence_ms: (silence != NEVER).then_some(silence),
             longest,
+            hold_ms,
             echo,
             is_extra: flags & EXTRA != 0,
             is_congested: flags & CONGESTED != 0,
@@ -236,6 +240,7 @@ mod tests {
             Report { loss, is_recovering: true, silence_ms: Some(17), longest: 1_400, ..Report::default() };
         report.echo = Some(Echo { sent: SendTime::at(9_000), held_us: 250 });
         (report.is_extra, report.is_congested, report.is_standing) = (true, true, true);
+        report.hold_ms = 40;
         report.plan = Plan {
             window: 512,
             window_max: 1_024,

@@ -69,7 +69,7 @@ fn windows_follow_what_the_processor_can_pay_and_lose_no_packet_meanwhile() {
     assert!(lost > 1_900 && residual <= 20, "{residual} of {lost} stay lost");
     // A reload keeps the window, and what the processor can pay.
     pair.gateways[A].reconfigure(Config { max_delay_us: 20_000, ..auto(A, Targets::default()) }).unwrap();
-    assert!(window(&pair).starts_with("sliding (256; "), "{}", window(&pair));
+    assert!(window(&pair).starts_with("sliding (128; "), "{}", window(&pair));
 }
 
 /// 10,000 packets a second with a burst of 40 losses in every 2,000.

@@ -153,6 +153,34 @@ fn feed(congestion: &mut Congestion, begin_us: u64, seconds: u64, next: &mut u64
     }
 }
 
+/// Small packets of a tunnel share datagrams while the link is idle, and share their fate.
+#[test]
+fn packets_that_share_a_datagram_are_no_evidence_of_a_queue() {
+    for seed in 0..40 {
+        let (mut congestion, mut lose, mut next) = (Congestion::new(Leave), coin(seed, 0.02), 0);
+        for step in 0..30_000_u64 {
+            let now_us = 3_600 * SECOND + step * 1_000;
+            let is_idle = step % 1_000 < 150;
+            let (packets, delay_us) = if is_idle { (16, 0) } else { (1, 20_000) };
+            if is_idle && step % 25 > 0 {
+                continue;
+            }
+            let first = next;
+            next += packets;
+            if lose() {
+                (first..next).for_each(|seq| _ = congestion.on_lost(Seq(seq)));
+            } else {
+                congestion.on_datagram(now_us, 0, SendTime::at(now_us - delay_us));
+                congestion.on_packets(packets as usize);
+                (first..next).for_each(|seq| congestion.on_packet(Seq(seq)));
+                congestion.on_arrived(Seq(first), packets);
+            }
+            congestion.on_tick(now_us);
+        }
+        assert!(congestion.state().queue.is_none(), "seed {seed}: {}", congestion.state());
+    }
+}
+
 /// An egress without time reads its tap late. Its repairs meet a queue that has drained meanwhile.
 #[test]
 fn losses_whose_repairs_leave_late_are_those_of_the_queue_that_their_packets_met() {

@@ -41,6 +41,28 @@ fn counts(pair: &Pair) -> ResequenceCounts {
     state(pair).counts
 }
 
+/// The far gateway says for how long it holds packets, and repairs have that time.
+#[test]
+fn repairs_may_take_as_long_as_packets_are_held() {
+    // A quarter of a round trip of 10 ms; what is held for long does not get all of the time.
+    for (ms, late_us) in [(40, 40_000), (0, 2_500), (500, 200_000)] {
+        let auto =
+            |side| Config { schedule: Schedule::Auto, ..held(tunnel(side), if side == B { ms } else { 0 }) };
+        let mut pair = Pair::new([A, B].map(auto));
+        pair.delay_us = 5 * MS;
+        pair.run_until_up();
+        send(&mut pair, 0..2_000);
+        let far = |side| pair.status(side, |peer| (peer.far.hold_ms, peer.far.plan.late_us));
+        assert_eq!((far(A).0, far(B).0), (ms as u16, 0));
+        assert!(
+            (late_us - 20..late_us + 500).contains(&far(B).1) && far(A).1 < 3_000,
+            "{:?} {:?}",
+            far(A),
+            far(B)
+        );
+    }
+}
+
 #[test]
 fn losses_are_repaired_in_order_while_there_is_time_for_it() {
     for (ms, is_in_order) in [(200, true), (0, false)] {

@@ -35,6 +35,11 @@ pub struct GatewayConfig {
 }
 
 impl GatewayConfig {
+    /// Whether packets to a peer travel beside datagrams, so that a tap must show them.
+    pub(crate) fn has_passive_peer(&self) -> bool {
+        self.peers.iter().any(|peer| peer.mode == Mode::Passive)
+    }
+
     /// A peer of each far site: of a rack, the first of its gateways, which have the same networks.
     pub(crate) fn sites(&self) -> impl Iterator<Item = &Peer> {
         let is_first = |(at, peer): &(usize, &Peer)| {

@@ -241,7 +241,9 @@ diagnostics::settings! {
         /// repairs where traffic is slow.
         late_ms: Option<u16> {
             form: Optional(Integer::new(1, 10000)),
-            default: Fallback::Absent("a quarter of the round-trip time, after which TCP retransmits"),
+            default: Fallback::Absent(
+                "a quarter of the round-trip time, after which TCP retransmits, or the far end's `resequence_ms` if that is longer",
+            ),
             example: "late_ms = 50",
             only: AUTO,
         }

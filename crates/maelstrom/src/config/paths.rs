@@ -1,6 +1,6 @@
 //! Further paths to a peer, `[[peer.paths]]`: their form, and checks against the rest of the file.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use diagnostics::settings::{Fault, Faults, Form, Setting, Text, Value, interface_name};
 use diagnostics::{Diagnostic, Findings, quoted};
@@ -74,6 +74,13 @@ fn far_address(text: &str) -> Result<Option<SocketAddr>, Fault> {
     if text == ANY {
         return Ok(None);
     }
+    let has_letters = text.contains(|letter: char| letter.is_ascii_alphabetic());
+    if has_letters && !text.contains('[') && text.parse::<IpAddr>().is_err() {
+        let fault = Fault::bad("is not an address with a port").seen(quoted(text));
+        return Err(fault.help(
+            "give it in digits, or `any`: of a peer with several paths, only the `address` of the `[[peer]]` may be a name",
+        ));
+    }
     let address = values::own_address(text)?;
     if address.ip().is_unspecified() {
         let fault = Fault::bad("is not the address of a machine").seen(quoted(text));
@@ -89,6 +96,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     for peer in &draft.peers {
         let paths = stated(peer);
         belong_to_a_tunnel(draft, peer, paths, findings);
+        first_is_anywhere_too(peer, paths, findings);
         for (index, path) in paths.iter().enumerate() {
             has_an_own_end(draft, path, findings);
             is_of_one_family(draft, path, findings);
@@ -119,6 +127,19 @@ fn belong_to_a_tunnel(draft: &Draft, peer: &PeerDraft, paths: &[Setting<PeerPath
                 .help("set `mode = \"tunnel\"` at both ends, or leave `paths` out"),
         );
     }
+}
+
+/// A session begins with a call from an address that is stated, or from anywhere if that of the peer is not.
+/// One that may be anywhere on a further path alone is found by the session that it has on the first.
+fn first_is_anywhere_too(peer: &PeerDraft, paths: &[Setting<PeerPath>], findings: &mut Findings) {
+    let is_stated = peer.address.as_ref().is_some_and(|address| address.value.fixed().is_some());
+    let Some(path) = paths.iter().find(|path| is_stated && path.value.address.is_none()) else { return };
+    findings.add(
+        Diagnostic::warning("first-path-stated", "a further path is to a peer that may be anywhere, and the first is not")
+            .at(path.span.clone())
+            .note("a gateway that starts while the first path is dead does not find the peer on this one")
+            .help("give the peer itself `address = \"any\"` too, with a `name`, if that one has this gateway's address"),
+    );
 }
 
 /// Where the datagrams of a path leave: its own address, or an interface.

@@ -136,9 +136,10 @@ diagnostics::settings! {
             default: Fallback::Toml("\"failover\""),
             example: "use = \"failover\"",
         }
-        /// Longest time for which a packet that came early is held for those in front of it, in milliseconds,
-        /// in tunnel mode. Hosts then get packets in the order in which they were sent, also those that were
-        /// recovered. With 0 each is handed on as it comes. Set it for hosts that take reordering for loss.
+        /// Longest time for which a packet that came early is held for those in front of it, in
+        /// milliseconds, in tunnel mode. Hosts then get packets in the order in which they were sent, also
+        /// those that were recovered. With 0 each is handed on as it comes. Set it for hosts that take
+        /// reordering for loss. The far gateway then sends fewer repairs, since they have more time.
         resequence_ms: u16 {
             form: Integer::new(0, RESEQUENCE_MS_MAX),
             default: Fallback::Toml("0"),

@@ -90,14 +90,16 @@ fn next(control: &[u8]) -> Option<(libc::c_int, libc::c_int, &[u8], &[u8])> {
     Some((level, kind, data, rest))
 }
 
-/// Reads a `timespec` of the kernel's word size.
+/// Reads a `timespec`: two numbers of 64 bits, or of 32 where the kernel's words have as many.
 fn stamp(data: &[u8]) -> Option<Duration> {
-    let part = |at: usize| {
-        let bytes = data.get(at..at + WORD)?;
-        u64::try_from(isize::from_ne_bytes(bytes.try_into().ok()?)).ok()
+    let parts = |data: &[u8]| {
+        let long = |at: usize| Some(i64::from_ne_bytes(data.get(at..at + 8)?.try_into().ok()?));
+        let short = |at: usize| Some(i64::from(word(data, at)?.cast_signed()));
+        if data.len() >= 16 { Some((long(0)?, long(8)?)) } else { Some((short(0)?, short(4)?)) }
     };
-    let nanos = u32::try_from(part(WORD)?).ok().filter(|&nanos| nanos < 1_000_000_000)?;
-    Some(Duration::new(part(0)?, nanos))
+    let (seconds, nanos) = parts(data)?;
+    let nanos = u32::try_from(nanos).ok().filter(|&nanos| nanos < 1_000_000_000)?;
+    Some(Duration::new(u64::try_from(seconds).ok()?, nanos))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -166,7 +168,7 @@ mod tests {
         bytes.extend(message(libc::SOL_UDP, libc::UDP_GRO, &1400_i32.to_ne_bytes()));
         bytes.extend(message(libc::IPPROTO_IP, libc::IP_TTL, &31_i32.to_ne_bytes()));
         bytes.extend(message(libc::IPPROTO_IP, libc::IP_TOS, &[187]));
-        let time = [7_isize, 999_999_999].map(isize::to_ne_bytes).concat();
+        let time = [7_i64, 999_999_999].map(i64::to_ne_bytes).concat();
         bytes.extend(message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &time));
         let to = Some(("239.1.2.3".parse().unwrap(), 7));
         let stamp = Some(Duration::new(7, 999_999_999));
@@ -207,9 +209,12 @@ mod tests {
     #[test]
     fn a_time_that_is_none_is_not_read() {
         for parts in [[7, 1_000_000_000], [-1, 0], [7, -1]] {
-            let time = parts.map(isize::to_ne_bytes).concat();
+            let time = parts.map(i64::to_ne_bytes).concat();
             let facts = Facts::read(&message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &time));
             assert_eq!(facts.stamp, None, "{parts:?}");
+            let time = parts.map(|part| (part as i32).to_ne_bytes()).concat();
+            let facts = Facts::read(&message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &time));
+            assert_eq!(facts.stamp, None, "{parts:?} of 32 bits");
         }
     }
 

@@ -101,7 +101,8 @@ pub(crate) fn report_tos(socket: &impl AsRawFd, is_v4: bool) -> io::Result<()> {
     }
 }
 
-/// Makes the kernel report the time at which it received each datagram. Without it, none seems to have waited.
+/// Makes the kernel report the time at which it received each datagram. Without it, none seems to have
+/// waited.
 pub(crate) fn report_arrival(socket: &impl AsRawFd) {
     let _ = set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1);
 }

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foundation::Seq;
-
 use super::epoch::{COUNCIL_MAX, Council, Epoch};
 use super::log::Log;
 use super::report::{Begin, Report};
-use super::total::{OrderNews, Total};
+use super::total::Total;
 use super::wire::Body;
 use crate::ids::NodeId;
 
@@ -334,7 +332,7 @@ impl Total {
     }
 
     /// Returns whether the members have changed.
-    fn needs_reform(&self, now_us: u64) -> bool {
+    pub(super) fn needs_reform(&self, now_us: u64) -> bool {
         let Some(council) = &self.council else { return false };
         self.founding.fresh(now_us).any(|node| !council.contains(node))
             || council.members.iter().any(|member| self.byes.contains_key(member))
@@ -405,91 +403,5 @@ impl Total {
         let left = |node: NodeId| self.has_left(node, candidacy.epoch);
         let before = begin.before.as_ref().map(|(_, council)| council);
         before.into_iter().chain([&begin.council]).all(|council| council.is_majority(has, left))
-    }
-
-    /// Takes part in an epoch that is settled.
-    pub(super) fn follow(&mut self, now_us: u64, begin: Begin) {
-        let Begin { epoch, settled, prompt, council, mut log, .. } = begin;
-        if !settled {
-            log.begin(epoch);
-        }
-        self.compare(&log);
-        self.forget_settled(&log);
-        self.log = log;
-        self.council = Some(council.clone());
-        self.prompt = prompt;
-        if self.pending.as_ref().is_some_and(|pending| pending.epoch <= epoch) {
-            self.pending = None;
-        }
-        self.promised = self.promised.max(Some(epoch));
-        self.acks = BTreeMap::from([(self.config.me, self.held)]);
-        self.acked = 0;
-        self.stable = self.log.start;
-        self.byes.retain(|&node, _| council.contains(node));
-        // Members that have promised may have died since.
-        self.suspects.retain(|&member| council.contains(member));
-        self.denied.clear();
-        (self.want, self.unheard, self.crowded_us) = (None, None, None);
-        self.founding.is_out = false;
-        self.founding.hellos.retain(|&node, _| !council.contains(node));
-        self.forget_unknown();
-        self.dirty = self.hold.senders().collect();
-        self.counts.epochs += 1;
-        self.campaign_us = None;
-        if self.is_sequencer() && self.needs_reform(now_us) {
-            self.reform_soon(now_us);
-        }
-    }
-
-    /// Compares what this member has delivered with the log of an epoch, and sets where it continues.
-    fn compare(&mut self, log: &Log) {
-        let begins = log.starts.last().map_or(log.start, |&(_, start)| start).max(log.start);
-        let (delivered, news) = if self.council.is_none() && !self.has_delivered {
-            let news = match self.void.take() {
-                Some(delivered) => OrderNews::Broken { from: 0, delivered, continues: begins },
-                None => OrderNews::Begins { number: begins },
-            };
-            self.begins = begins;
-            (begins, Some(news))
-        } else {
-            let delivered = self.delivered;
-            // Members that were not asked may have delivered what the others have declared lost, or have
-            // declared lost what the others deliver.
-            let amended = self.log.amended_apart(log, self.begins, delivered).unwrap_or(delivered);
-            let from = self.log.agrees_until(log).unwrap_or(0).min(amended);
-            let continues = from.max(log.start);
-            let news = match from {
-                _ if from < delivered => Some(OrderNews::Broken { from, delivered, continues }),
-                _ if continues > delivered => Some(OrderNews::Missed { from, continues }),
-                _ => None,
-            };
-            (continues, news)
-        };
-        self.counts.broken += u64::from(matches!(news, Some(OrderNews::Broken { .. })));
-        self.news.extend(news);
-        (self.delivered, self.held) = (delivered, delivered);
-    }
-
-    /// Forgets messages whose numbers are settled and precede those of the log of an epoch. That log may lack
-    /// their senders, which then count as new.
-    fn forget_settled(&mut self, log: &Log) {
-        let number = self.log.agrees_until(log).unwrap_or(0).min(log.start);
-        if number > self.log.start {
-            let Self { log: own, hold, .. } = self;
-            own.forget_before(number, |run| hold.forget(run.sender, run.seq, run.seq.plus(run.count.into())));
-        }
-    }
-
-    /// Forgets messages that were numbered before the numbers of the log.
-    fn forget_unknown(&mut self) {
-        let positions = self.log.positions.iter().map(|(&sender, position)| (sender, position.seq));
-        let mut lowest: BTreeMap<NodeId, Seq> = positions.collect();
-        for run in self.log.runs.values() {
-            let seq = lowest.entry(run.sender).or_insert(run.seq);
-            *seq = run.seq.min(*seq);
-        }
-        for (sender, seq) in lowest {
-            self.hold.forget(sender, Seq(0), seq);
-        }
     }
 }

@@ -206,6 +206,22 @@ impl Log {
         self.start = self.start.max(number);
     }
 
+    /// Keeps the numbers from `number` on that another log keeps beside those of this one. Both must agree
+    /// there.
+    pub(super) fn reach_back(&mut self, other: &Self, number: u64) {
+        let start = self.start;
+        for (at, run) in other.runs_from(number).take_while(|&(at, _)| at < start) {
+            let count = (start - at).min(run.count.into()) as u32;
+            self.runs.insert(at, Run { count, ..run });
+        }
+        for (&first, &end) in other.amended.range(..start) {
+            if end > number {
+                self.amend(first.max(number), end.min(start));
+            }
+        }
+        self.start = start.min(number);
+    }
+
     /// Returns the position of a sender after the last numbered one.
     pub(super) fn position(&self, sender: NodeId) -> Option<Seq> {
         self.positions.get(&sender).map(|position| position.seq)
@@ -283,6 +299,27 @@ mod tests {
         log.forget_before(7, |run| gone.push(run));
         assert_eq!(gone, [run(1, 0, 5), run(2, 7, 2)]);
         assert_eq!((log.start, log.run_at(6), log.run_at(7)), (7, None, Some(run(2, 9, 3))));
+    }
+
+    #[test]
+    fn numbers_that_another_log_keeps_are_kept_too() {
+        let mut whole = Log::default();
+        [run(1, 0, 5), run(2, 7, 5), run(1, 5, 3)].into_iter().for_each(|run| whole.append(run));
+        whole.amend(1, 8);
+        let mut log = whole.clone();
+        log.amended.clear();
+        log.forget_before(9, |_| {});
+        log.reach_back(&whole, 3);
+        assert_eq!((log.start, log.next), (3, 13));
+        assert!(log.runs_from(3).map(|(at, run)| (at, run.sender, run.seq, run.count)).eq([
+            (3, NodeId(1), Seq(3), 2),
+            (5, NodeId(2), Seq(7), 4),
+            (9, NodeId(2), Seq(11), 1),
+            (10, NodeId(1), Seq(5), 3),
+        ]));
+        assert_eq!(log.amended, BTreeMap::from([(3, 8)]));
+        log.reach_back(&whole, 11);
+        assert_eq!(log.start, 3, "nothing is forgotten");
     }
 
     #[test]

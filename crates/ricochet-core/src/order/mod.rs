@@ -18,7 +18,7 @@
 //! | file | content |
 //! |---|---|
 //! | `total.rs` | the stage between a node and its application, for one group |
-//! | `campaign.rs` | the beginning of epochs |
+//! | `campaign.rs`, `following.rs` | the beginning of epochs, and what each member does then |
 //! | `founding.rs` | the beginning of an order, and those that join it |
 //! | `numbering.rs` | numbers, acknowledgements, deliveries |
 //! | `fetching.rs` | numbers and messages that a member misses |
@@ -30,6 +30,7 @@ mod campaign;
 mod config;
 mod epoch;
 mod fetching;
+mod following;
 mod founding;
 mod hold;
 mod log;

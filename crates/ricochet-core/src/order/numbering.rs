@@ -88,8 +88,12 @@ impl Total {
     /// behind them would soon be lost for all.
     fn hold_up(&mut self, now_us: u64) {
         let since_us = *self.crowded_us.get_or_insert(now_us);
-        let is_patient = now_us.saturating_sub(since_us) < self.config.evict_us;
-        if is_patient && !self.hold.is_nearly_full() {
+        let waited_us = now_us.saturating_sub(since_us);
+        // Acknowledgements belong to an epoch, at whose beginning there are none of members that keep up.
+        let is_unheard = |member: NodeId| !self.acks.contains_key(&member);
+        let is_new = waited_us < self.config.promise_us && self.others().any(is_unheard);
+        let is_patient = waited_us < self.config.evict_us;
+        if is_patient && (is_new || !self.hold.is_nearly_full()) {
             return;
         }
         self.crowded_us = None;

@@ -38,6 +38,8 @@ pub enum Modes {
     Mixed,
     /// All by tunnels.
     Tunnels,
+    /// The first two have a tunnel to the third alone, which forwards between them.
+    Star,
 }
 
 /// Three sites. Each has one host. All of it vanishes when this is dropped.
@@ -144,15 +146,19 @@ impl ThreeSites {
                 wan(site),
                 self.control(site).display()
             );
-            for peer in (1..=SITES).filter(|&peer| peer != site) {
+            let is_star = self.modes == Modes::Star;
+            for peer in (1..=SITES).filter(|&peer| peer != site && (!is_star || site == 3 || peer == 3)) {
                 let (one, other) = (site.min(peer), site.max(peer));
                 let is_passive = self.modes == Modes::Mixed && other != 3;
                 let mode = if is_passive { "passive" } else { "tunnel" };
+                let is_behind = |&at: &usize| if is_star && site != 3 { at != site } else { at == peer };
+                let networks = (1..=SITES).filter(is_behind).map(network);
+                let networks = networks.collect::<anyhow::Result<Vec<_>>>()?;
                 write!(
                     text,
                     "[[peer]]\nname = \"site-{peer}\"\naddress = \"10.83.{peer}.2:4700\"\n\
-                     networks = [\"{}\"]\nmode = \"{mode}\"\nkey_file = \"{one}-{other}.key\"\n",
-                    network(peer)?
+                     networks = [{}]\nmode = \"{mode}\"\nkey_file = \"{one}-{other}.key\"\n",
+                    networks.iter().map(|network| format!("\"{network}\"")).collect::<Vec<_>>().join(", ")
                 )?;
             }
             text += sections;

@@ -80,6 +80,28 @@ fn three_sites_in_mixed_modes_recover_what_is_lost_between_any_two() {
 }
 
 #[test]
+fn two_sites_reach_each_other_by_the_tunnels_of_a_third_one() {
+    let name = "two_sites_reach_each_other_by_the_tunnels_of_a_third_one";
+    if !privilege::available_or_skip(name) {
+        return;
+    }
+    let lab = ThreeSites::start(Path::new(PROGRAM), Modes::Star, "", 5).unwrap();
+    assert_eq!([1, 2, 3].map(|site| lab.status(site).unwrap().peers.len()), [1, 1, 2]);
+    for (from, to) in [(1, 2), (2, 1), (1, 3)] {
+        let whole = (0..TRIES).any(|_| {
+            let report = stream(&lab, from, to);
+            assert_eq!((report.duplicates, report.altered), (0, 0), "from {from} to {to}: {report:?}");
+            report.missing() == 0
+        });
+        assert!(whole, "packets from {from} to {to} stay lost\n{}", lab.logs());
+    }
+    // Both legs lose packets, and each tunnel recovers its own.
+    let recovered = [(3, 1), (2, 3)].map(|(at, peer)| lab.peer(at, peer).unwrap().ingress.injected_packets);
+    assert!(recovered.iter().all(|&count| count > 5), "{recovered:?}");
+    lab.stop().unwrap();
+}
+
+#[test]
 fn a_group_crosses_to_two_sites_once_each_and_reaches_every_host_once() {
     let name = "a_group_crosses_to_two_sites_once_each_and_reaches_every_host_once";
     if !privilege::available_or_skip(name) {

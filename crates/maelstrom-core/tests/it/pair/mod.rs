@@ -516,7 +516,11 @@ impl Pair {
             }
             if let Some((path, ecn)) = flight.path {
                 let source = self.source_by(path, flight.to);
-                self.inject_marked(Inbound { source, ecn, arrived_us: flight.arrived_us }, flight.to, &flight.bytes);
+                self.inject_marked(
+                    Inbound { source, ecn, arrived_us: flight.arrived_us },
+                    flight.to,
+                    &flight.bytes,
+                );
                 continue;
             }
             if let Some((next, out)) = &mut self.next[flight.to] {

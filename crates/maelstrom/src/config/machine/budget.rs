@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use maelstrom_core::{RepairRate, Schedule, auto};
 
 use super::super::draft::Draft;
-use super::super::memory;
-use super::super::types::MtuChoice;
+use super::super::types::{Mode, MtuChoice};
+use super::super::{memory, tunnel};
 use super::facts::{Facts, first_host};
 use crate::segments::{HEADERS_V4, HEADERS_V6, PACKET_MIN};
 
@@ -269,8 +269,9 @@ fn route_limit(draft: &Draft, facts: &Facts) -> Option<u32> {
 
 /// Remedies, with command lines ready to use.
 fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
-    let networks: Vec<&IpNet> =
-        draft.peers.iter().flat_map(|peer| &peer.networks).map(|n| &n.value).collect();
+    // Routes into a tunnel are the gateway's, and its device has an MTU that fits.
+    let passive = draft.peers.iter().filter(|peer| tunnel::mode(draft, peer) != Some(Mode::Tunnel));
+    let networks: Vec<&IpNet> = passive.flat_map(|peer| &peer.networks).map(|n| &n.value).collect();
     let v4 = networks.iter().any(|network| matches!(network, IpNet::V4(_)));
     let v6 = networks.iter().any(|network| matches!(network, IpNet::V6(_)));
     if fit < if v6 { LAN_MTU_MIN_V6 } else { LAN_MTU_MIN_V4 } {
@@ -280,6 +281,9 @@ fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
     }
     let wan = draft.gateway.wan.as_ref().map_or("WAN", |wan| wan.value.as_str());
     let mut help = vec![format!("if no host sends packets of more than {fit} bytes, set `lan_mtu = {fit}`")];
+    if networks.is_empty() {
+        return help;
+    }
     let mut routes = "otherwise lower the MTU of the routes, here and at the peers:".to_owned();
     for network in networks.iter().take(ROUTES_SHOWN_MAX) {
         let route = facts.routes.get(&first_host(network)).and_then(Option::as_ref);

@@ -12,6 +12,7 @@ use nix::fcntl::AtFlags;
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::super::draft::Draft;
+use super::super::paths::stated;
 use super::netlink::Netlink;
 use super::record::RecordPlace;
 use super::route::{Interface, Route, below};
@@ -64,6 +65,8 @@ pub(super) struct Facts {
     pub(super) forwarding_v4: Option<u32>,
     pub(super) forwarding_v6: Option<u32>,
     pub(super) rp_filter_all: Option<u32>,
+    /// The same of each interface of a further path.
+    pub(super) rp_filter_of: BTreeMap<String, u32>,
     pub(super) settings_writable: bool,
     pub(super) rules: Rules,
     /// Reason why the kernel has no tables of nftables; `None` if it has, or if that is unknown.
@@ -99,6 +102,7 @@ impl Facts {
             forwarding_v4: read_number("/proc/sys/net/ipv4/ip_forward"),
             forwarding_v6: read_number("/proc/sys/net/ipv6/conf/all/forwarding"),
             rp_filter_all: read_number("/proc/sys/net/ipv4/conf/all/rp_filter"),
+            rp_filter_of: rp_filters(draft),
             settings_writable: reach(Path::new("/proc/sys/net/ipv4/conf/all/rp_filter")) == Reach::Usable,
             rules,
             nf_tables: netio::clamp::probe().err().filter(is_absence).map(|error| error.to_string()),
@@ -233,6 +237,17 @@ fn control_place(socket: &Path) -> ControlPlace {
     } else {
         ControlPlace::Free
     }
+}
+
+/// The setting of each interface of a further path.
+fn rp_filters(draft: &Draft) -> BTreeMap<String, u32> {
+    let paths = draft.peers.iter().flat_map(stated);
+    let names = paths.filter_map(|path| path.value.interface.clone());
+    let of = |name: String| {
+        let value = read_number(&format!("/proc/sys/net/ipv4/conf/{}/rp_filter", name.replace('.', "/")))?;
+        Some((name, value))
+    };
+    names.filter_map(of).collect()
 }
 
 #[cfg(test)]

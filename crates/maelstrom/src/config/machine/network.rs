@@ -69,17 +69,24 @@ fn wan_is_ready(draft: &Draft, interfaces: &[Interface], findings: &mut Findings
 
 /// The gateway's own device exists while it runs; otherwise the name is another program's.
 fn tun_is_free(draft: &Draft, facts: &Facts, findings: &mut Findings) {
-    let Some(tun) = &draft.gateway.tun else { return };
-    let is_wan = draft.gateway.wan.as_ref().is_some_and(|wan| wan.value == tun.value);
-    if facts.interface(&tun.value).is_none() || facts.gateway_answers() || is_wan {
-        return;
+    let has_tunnel = draft.peers.iter().any(|peer| tunnel::mode(draft, peer) == Some(Mode::Tunnel));
+    let of_tunnel = draft.gateway.tunnel.as_ref().filter(|_| has_tunnel);
+    for (key, tun) in [("tun", draft.gateway.tun.as_ref()), ("tunnel", of_tunnel)] {
+        let Some(tun) = tun else { continue };
+        let is_wan = draft.gateway.wan.as_ref().is_some_and(|wan| wan.value == tun.value);
+        if facts.interface(&tun.value).is_none() || facts.gateway_answers() || is_wan {
+            continue;
+        }
+        findings.add(
+            Diagnostic::error("tun-exists", format!("the interface `{}` exists already", tun.value))
+                .at(tun.span.clone())
+                .expected("a free name: the gateway creates this device, and removes it when it ends")
+                .help(format!(
+                    "choose another `{key}`, or remove the device: ip link delete dev {}",
+                    tun.value
+                )),
+        );
     }
-    findings.add(
-        Diagnostic::error("tun-exists", format!("the interface `{}` exists already", tun.value))
-            .at(tun.span.clone())
-            .expected("a free name: the gateway creates this device, and removes it when it ends")
-            .help(format!("choose another `tun`, or remove the device: ip link delete dev {}", tun.value)),
-    );
 }
 
 fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findings: &mut Findings) {

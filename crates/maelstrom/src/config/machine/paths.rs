@@ -55,20 +55,22 @@ fn address_is_ours(path: &Setting<PeerPath>, interfaces: &[Interface], findings:
 }
 
 /// The kernel drops what arrives by another interface than the one by which the answer would leave, and only
-/// one of two uplinks to the same address is that.
+/// one of two uplinks to the same address is that. The larger of two settings holds, where loose is larger
+/// than strict.
 fn answers_pass(path: &Setting<PeerPath>, facts: &Facts, findings: &mut Findings) {
-    let Some(name) = path.value.interface.as_ref().filter(|_| facts.rp_filter_all == Some(RP_FILTER_STRICT))
-    else {
+    let Some(name) = path.value.interface.as_ref() else { return };
+    let settings = [facts.rp_filter_all, facts.rp_filter_of.get(name).copied()];
+    if settings.into_iter().flatten().max() != Some(RP_FILTER_STRICT) {
         return;
-    };
+    }
     findings.add(
         Diagnostic::warning(
             "path-rp-filter",
             format!("rp_filter is strict, and may drop what arrives by `{name}`"),
         )
         .at(path.span.clone())
-        .help(
-            "sysctl -w net.ipv4.conf.all.rp_filter=2, unless the route to the peer leads by this interface",
-        ),
+        .help(format!(
+            "sysctl -w net.ipv4.conf.{name}.rp_filter=2, unless the route to the peer leads by this interface"
+        )),
     );
 }

@@ -25,7 +25,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
                 Diagnostic::warning("networks-differ", difference.clone())
                     .at(networks.clone().flatten())
                     .note(format!("the running gateway compares its file with that of peer {}", peer.label()))
-                    .note("only what both files name is protected")
+                    .note("only what both files name is protected, and crosses a tunnel")
                     .help("set `networks` in the peer's file to the networks of this site, or correct the route here"),
             );
         }

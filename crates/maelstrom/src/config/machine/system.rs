@@ -114,7 +114,7 @@ fn control_socket(draft: &Draft, facts: &Facts, findings: &mut Findings) {
             Diagnostic::warning("already-running", format!("a gateway already runs with `{path}`"))
                 .note("a second gateway would not start")
                 .help("to load this file into the running gateway: kill -HUP PID, with the `pid` of `undrop gateway status --json`")
-                .help("to run two gateways, give each its own `control`, `listen` and `tun`")
+                .help("to run two gateways, give each its own `control`, `listen`, `tun` and `tunnel`")
         }
         ControlPlace::Denied(directory) => Diagnostic::error(
             "control-directory",

@@ -5,6 +5,7 @@ mod multicast;
 mod paths;
 mod split;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -76,6 +77,7 @@ fn machine(draft: &Draft) -> Facts {
         forwarding_v4: Some(1),
         forwarding_v6: Some(1),
         rp_filter_all: Some(2),
+        rp_filter_of: BTreeMap::new(),
         settings_writable: true,
         rules: Rules::default(),
         nf_tables: None,

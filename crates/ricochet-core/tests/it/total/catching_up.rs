@@ -168,3 +168,35 @@ fn a_message_that_is_forgotten_while_a_majority_is_awaited_comes_again() {
     room.run_for(SECOND_US);
     (0..5).for_each(|at| assert_in_order(&room, at, 5));
 }
+
+/// In safe order members forget what all hold, before each of them knows that a majority does.
+#[test]
+fn a_member_that_has_acknowledged_messages_delivers_them_though_the_others_forget_them() {
+    let mut room = Room::new(5, |config| TotalConfig { safe: true, keep: 0, ..config });
+    let sequencer = room.sequencer();
+    let late = (0..5).find(|&at| at != sequencer).unwrap();
+    (0..5).for_each(|seq| room.say_all(9, seq));
+    // It has acknowledged the messages, and stands still while the others learn that all have.
+    room.run_for(1_000);
+    assert_eq!((room.totals[late].status().held, room.delivered(late).len()), (5, 0));
+    room.down.insert(late);
+    room.run_for(10_000);
+    // They learn it with the next number.
+    room.say_all(9, 5);
+    room.run_for(100_000);
+    let others: Vec<usize> = (0..5).filter(|&at| at != late && at != sequencer).collect();
+    for &at in &others {
+        assert_eq!(room.totals[at].status().held, 1, "member {at} has forgotten the others");
+    }
+    room.down.insert(sequencer);
+    room.down.remove(&late);
+    room.update_views();
+    room.run_for(SECOND_US);
+    (6..10).for_each(|seq| room.say_all(9, seq));
+    room.run_for(SECOND_US);
+    assert_ne!(room.sequencer(), sequencer);
+    others.iter().chain([&late]).for_each(|&at| assert_in_order(&room, at, 10));
+    let is_told =
+        |item: &Item| matches!(item, Item::News(OrderNews::Missed { .. } | OrderNews::Broken { .. }));
+    assert!(!room.items[late].iter().any(is_told), "{:?}", room.items[late]);
+}

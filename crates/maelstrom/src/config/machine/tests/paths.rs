@@ -27,6 +27,13 @@ fn a_path_whose_local_end_is_missing_is_told() {
     assert_eq!(elsewhere, [(Severity::Warning, "path-not-local")]);
     let strict = about_paths(|facts| facts.rp_filter_all = Some(1));
     assert_eq!(strict, [(Severity::Warning, "path-rp-filter")]);
+    // The larger of both holds.
+    for (all, own, warns) in [(0, 1, true), (1, 2, false), (2, 1, false), (0, 0, false)] {
+        let found = about_paths(|facts| {
+            (facts.rp_filter_all, facts.rp_filter_of) = (Some(all), [("lte0".to_owned(), own)].into());
+        });
+        assert_eq!(found.is_empty(), !warns, "{all} and {own}: {found:?}");
+    }
 }
 
 #[test]
