@@ -386,7 +386,9 @@ impl Passive {
         if self.channel == Channel::Drained {
             self.lag.on_decoded();
         }
-        if !self.behind && self.channel == Channel::Drained && self.ports.is_complete() {
+        // After a reload that leaves tunnels alone, nothing waits for a tap.
+        let is_complete = self.ports.is_complete() || !self.config.has_passive_peer();
+        if !self.behind && self.channel == Channel::Drained && is_complete {
             self.end_pause();
             self.engine.gateway.handle_caught_up(self.engine.now_us);
         }
