@@ -301,9 +301,9 @@ impl Gateway {
     }
 
     /// Takes the report that the driver stood still for `stalled_us`: the process was stopped, or the machine
-    /// slept. The driver has discarded the packets and datagrams that waited, because they are old, and sees
-    /// all packets from here on. Nothing of before is sent or recovered, and sessions continue with new
-    /// streams.
+    /// slept. Packets that waited are old: the driver discards them, and sees all from here on. Of the
+    /// datagrams that waited it passes in those that [`Gateway::outlasts_stalls`] names, and no others.
+    /// Sessions continue with new streams, and nothing of before is sent or recovered, but in tunnels.
     pub fn handle_stall(&mut self, now_us: u64, stalled_us: u64) {
         let entropy = &mut |bytes: &mut [u8]| self.entropy.fill(bytes);
         for peer in &mut self.peers {

@@ -83,6 +83,25 @@ impl<M: Copy> Queue<M> {
         self.entries[number..].iter_mut().for_each(|(_, later)| *later -= end - start);
     }
 
+    /// Removes the strings that `stays` denies, and returns their number.
+    pub fn retain(&mut self, mut stays: impl FnMut(&M) -> bool) -> usize {
+        let (before, mut start, mut used) = (self.entries.len(), 0, 0);
+        let bytes = &mut self.bytes;
+        self.entries.retain_mut(|(meta, end)| {
+            let (string, len) = (start..*end, *end - start);
+            start = *end;
+            let is_kept = stays(meta);
+            if is_kept {
+                bytes.copy_within(string, used);
+                used += len;
+                *end = used;
+            }
+            is_kept
+        });
+        self.used = used;
+        before - self.entries.len()
+    }
+
     /// Empties the queue.
     pub fn clear(&mut self) {
         self.used = 0;
@@ -220,5 +239,23 @@ mod tests {
         assert_eq!(queue.iter().collect::<Vec<_>>(), [(2, &b"defghij"[..])]);
         queue.clear();
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn retains_some_in_order() {
+        for kept in 0..32_u8 {
+            let strings = [&b"a"[..], b"", b"bcd", b"efghi", b"jk"];
+            let mut queue = Queue::new(6, 16);
+            for (number, string) in strings.iter().enumerate() {
+                queue.reserve(string.len()).unwrap().copy_from_slice(string);
+                queue.commit(number, string.len());
+            }
+            let stays = |number: &usize| kept >> number & 1 == 1;
+            assert_eq!(queue.retain(stays), kept.count_zeros() as usize - 3);
+            queue.reserve(2).unwrap().copy_from_slice(b"lm");
+            queue.commit(5, 2);
+            let expected = (0..5).filter(stays).map(|number| (number, strings[number]));
+            assert!(queue.iter().eq(expected.chain([(5, &b"lm"[..])])), "{kept:b}");
+        }
     }
 }

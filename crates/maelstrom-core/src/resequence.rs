@@ -26,7 +26,7 @@ pub struct ResequenceCounts {
     pub by_room: u64,
     /// Packets handed on after packets behind them.
     pub late: u64,
-    /// Packets dropped, because there was no room, or because this gateway stood still.
+    /// Packets dropped, because there was no room, or because the session ended while they waited.
     pub dropped: u64,
 }
 

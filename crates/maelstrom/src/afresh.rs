@@ -1,15 +1,18 @@
 //! A fresh start after the process stood still (`pulse.rs`).
 //!
-//! Output that was ready, datagrams and captures that waited: all of it is old and is discarded. The core
-//! renews its sessions with new streams, so that no repair of before is used.
+//! Toward peers in passive mode, output that was ready, datagrams and captures that waited are old, and are
+//! discarded. The core renews these sessions with new streams, so that no repair of before is used. Packets
+//! of tunnels have no other way, so that those that waited go on, as through any router.
 
 use std::{io, iter};
 
+use maelstrom_core::Inbound;
 use netio::tap::Tap;
 use tracing::debug;
 
+use crate::doors::keep;
 use crate::lag::Lag;
-use crate::passive::{Passive, clock_us};
+use crate::passive::{Channel, Passive, clock_us};
 use crate::pause::Reason;
 use crate::ports::Outlets;
 
@@ -20,16 +23,19 @@ const CAPTURES_MAX: usize = 4_096;
 const ROUNDS_MAX: usize = 256;
 
 impl Passive {
-    /// Discards all that waited during a stall of `stall_us`, and starts new streams.
+    /// Discards all that is old after a stall of `stall_us`, and starts new streams.
     pub(crate) fn start_afresh(&mut self, stall_us: u64) {
         self.engine.discard_output();
-        self.inbox.clear();
-        let is_empty = self.discard_datagrams() & self.discard_captures();
         self.engine.now_us = clock_us();
         self.engine.gateway.handle_stall(self.engine.now_us, stall_us);
         self.engine.counts.stalls += 1;
         self.watch.on_stall(self.engine.now_us, stall_us, &self.config);
+        if !self.config.has_passive_peer() {
+            return;
+        }
         self.behind = false;
+        let is_empty = self.discard_datagrams() & self.discard_captures();
+        self.engine.now_us = clock_us();
         self.lag = Lag::new(self.engine.now_us);
         self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
         self.end_pause();
@@ -38,40 +44,49 @@ impl Passive {
         }
     }
 
-    /// Discards the datagrams that wait; returns whether all are gone.
+    /// Discards the datagrams that wait, but for those of tunnels, which are decoded; returns whether all are
+    /// gone.
     fn discard_datagrams(&mut self) -> bool {
-        let Outlets { socket, doors, .. } = &mut self.ports.outlets;
-        let further = doors.iter_mut().filter_map(|door| door.socket.as_mut());
-        let mut count = 0;
-        let mut is_empty = true;
-        for socket in iter::once(socket).chain(further) {
-            is_empty &= ends((0..ROUNDS_MAX).map(|_| socket.recv(|_, _| count += 1)));
+        let gateway = &self.engine.gateway;
+        let lasts = |inbound: &Inbound| gateway.outlasts_stalls(inbound.source.address);
+        self.engine.counts.discarded += self.inbox.retain(lasts) as u64;
+        for _ in 0..ROUNDS_MAX {
+            // Nothing is known of the packets that arrived before them.
+            self.channel = Channel::More;
+            self.decode();
+            let Outlets { socket, doors, .. } = &mut self.ports.outlets;
+            let further = doors.iter_mut().filter_map(|door| door.socket.as_mut());
+            let (mut count, mut more) = (0, false);
+            for (door, socket) in iter::once(socket).chain(further).enumerate() {
+                let received = socket.recv_noted(|received, datagram| {
+                    let lasts = self.engine.gateway.outlasts_stalls(received.from);
+                    count += u64::from(!lasts || !keep(&mut self.inbox, door, received, datagram));
+                });
+                more |= has_more(received);
+            }
+            self.engine.counts.discarded += count;
+            if !more {
+                return true;
+            }
         }
-        self.engine.counts.discarded += count;
-        is_empty
+        false
     }
 
     /// Discards the captures that wait; returns whether all are gone.
     fn discard_captures(&mut self) -> bool {
-        let groups = self.ports.outlets.groups.iter_mut();
-        self.engine.counts.discarded += groups.map(|port| port.discard(ROUNDS_MAX)).sum::<u64>();
         let Some(tap) = &mut self.ports.tap else { return false };
         let mut count = 0;
         let mut discard = |tap: &mut Tap| tap.drain(CAPTURES_MAX, |_| count += 1).map(|drained| drained.more);
-        let rounds = (0..ROUNDS_MAX).map(|_| discard(tap));
-        let is_empty = ends(rounds);
+        let is_empty = (0..ROUNDS_MAX).any(|_| !has_more(discard(tap)));
         self.engine.counts.discarded += count;
         is_empty
     }
 }
 
-/// Whether one of the rounds leaves nothing.
-fn ends(mut rounds: impl Iterator<Item = io::Result<bool>>) -> bool {
-    rounds.any(|more| match more {
-        Ok(more) => !more,
-        Err(error) => {
-            debug!(%error, "cannot read what waits");
-            false
-        }
+/// Whether more may wait after a round. A port that cannot be read may hold more.
+fn has_more(round: io::Result<bool>) -> bool {
+    round.unwrap_or_else(|error| {
+        debug!(%error, "cannot read what waits");
+        true
     })
 }

@@ -230,7 +230,7 @@ impl Engine {
         flush(out, pulse, gateway, outlets, counts, capturing);
     }
 
-    /// Drops all output of the core that has not been sent.
+    /// Drops the output of the core that has not been sent, and is of no use any more.
     pub(crate) fn discard_output(&mut self) {
         self.held_back = None;
         self.counts.discarded += discard(&mut self.out, &mut self.gateway);
@@ -303,7 +303,6 @@ fn flush(
     }
     if pulse.stall_us(boot_us()).is_some() {
         counts.discarded += discard(out, gateway);
-        return;
     }
     let peers = &gateway.config().peers;
     if capturing.is_active() {
@@ -331,7 +330,6 @@ fn inject(
     // The process may have been stopped since the packets were recovered.
     if pulse.stall_us(boot_us()).is_some() {
         counts.discarded += discard(out, gateway);
-        return;
     }
     for (origin, packet) in out.recovered.iter() {
         if gateway.config().peers[origin.peer].is_tunnel {
@@ -359,15 +357,18 @@ fn inject(
     out.recovered.clear();
 }
 
-/// Drops all output and returns its number.
+/// Drops all output that is of no use if it leaves late, and returns its number: all but that of tunnels,
+/// whose packets have no other way.
 fn discard(out: &mut Outbox, gateway: &mut Gateway) -> u64 {
-    let count = out.datagrams.len() + out.recovered.len();
-    for (origin, _) in out.recovered.iter() {
-        gateway.handle_uninjected(origin, Uninjected::Stalled);
-    }
-    out.datagrams.clear();
-    out.recovered.clear();
-    count as u64
+    let datagrams = out.datagrams.retain(|envelope| gateway.config().peers[envelope.peer].is_tunnel);
+    let recovered = out.recovered.retain(|origin| {
+        let is_kept = gateway.config().peers[origin.peer].is_tunnel;
+        if !is_kept {
+            gateway.handle_uninjected(*origin, Uninjected::Stalled);
+        }
+        is_kept
+    });
+    (datagrams + recovered) as u64
 }
 
 /// Counters of the driver, for what the core does not see.

@@ -90,18 +90,6 @@ impl GroupPort {
         }
     }
 
-    /// Discards the packets that wait, in `rounds` rounds at most; returns their number.
-    pub(crate) fn discard(&mut self, rounds: usize) -> u64 {
-        let Some(lan) = &mut self.lan else { return 0 };
-        let mut count = 0;
-        for _ in 0..rounds {
-            if !lan.drain(CAPTURES_MAX, |_| count += 1).is_ok_and(|drained| drained.more) {
-                break;
-            }
-        }
-        count
-    }
-
     /// Whether the interface can be used.
     pub(crate) fn is_open(&self) -> bool {
         self.lan.is_some()

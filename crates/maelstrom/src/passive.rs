@@ -3,7 +3,7 @@
 //!
 //! One thread runs one loop ([`Passive::run`]) in a fixed order:
 //! 1. wait for input or a timer, or, at a high rate, for the next tick ([`Passive::wait`]); if the process
-//!    stood still, discard all that waited (`afresh.rs`),
+//!    stood still, discard what is old (`afresh.rs`),
 //! 2. move datagrams from the repair channel to the inbox, without decoding them ([`Passive::collect`]),
 //! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]);
 //!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]); drain the
@@ -354,7 +354,7 @@ impl Passive {
     }
 
     /// Step 4: decodes the datagrams, after the packets that arrived before them.
-    fn decode(&mut self) {
+    pub(crate) fn decode(&mut self) {
         if self.is_waiting() {
             return;
         }

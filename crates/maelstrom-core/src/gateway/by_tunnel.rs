@@ -1,5 +1,7 @@
 //! Packets for peers in tunnel mode.
 
+use std::net::SocketAddr;
+
 use super::Gateway;
 use crate::counters::Unprotected;
 use crate::outbox::Outbox;
@@ -46,5 +48,12 @@ impl Gateway {
     /// Whether packets travel to a peer, given by its number, in a tunnel.
     pub(super) fn is_tunnel(&self, peer: usize) -> bool {
         self.peers[peer].config.is_tunnel
+    }
+
+    /// Whether a datagram from this address is of use after the gateway stood still: it may carry packets of
+    /// a tunnel, which nothing else delivers.
+    pub fn outlasts_stalls(&self, from: SocketAddr) -> bool {
+        let mut peers = self.config.peers.iter();
+        peers.any(|peer| peer.is_tunnel && peer.addresses().any(|address| address == from))
     }
 }

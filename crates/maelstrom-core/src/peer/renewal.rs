@@ -257,18 +257,17 @@ impl Peer {
         Ok(())
     }
 
-    /// Takes the report that this gateway stood still for `stalled_us`, and has discarded all input that
-    /// waited.
+    /// Takes the report that this gateway stood still for `stalled_us`. All input that waited is discarded,
+    /// unless the peer is reached by a tunnel: its positions show which packets came, however late.
     pub(crate) fn on_stall(&mut self, now_us: u64, stalled_us: u64, entropy: &mut impl FnMut(&mut [u8])) {
-        // Packets in the bins are old.
-        self.egress.empty_bins();
         self.paths.on_stall(now_us);
-        self.early.clear();
-        self.order.iter_mut().for_each(InOrder::restart);
         if self.config.is_tunnel && stalled_us < GIVE_UP_US {
-            // The positions of its packets show which ones arrived.
             return self.on_own_silence(now_us);
         }
+        // Packets in the bins are old.
+        self.egress.empty_bins();
+        self.early.clear();
+        self.order.iter_mut().for_each(InOrder::restart);
         self.ingress.restart(&self.ingress_config);
         self.next_hello_us = now_us;
         if stalled_us >= GIVE_UP_US || self.renewal.is_some() {

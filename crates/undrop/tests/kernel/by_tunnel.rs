@@ -54,7 +54,7 @@ pub(crate) fn ip(namespace: &Namespace, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn start(sites: &TwoSites) -> GatewayPair {
+pub(crate) fn start(sites: &TwoSites) -> GatewayPair {
     let ends = End::of(sites);
     let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
     for side in 0..2 {
@@ -328,34 +328,43 @@ fn a_tunnel_is_handed_over_under_traffic_and_hosts_notice_nothing() {
     if !privilege::available_or_skip(name) {
         return;
     }
+    // A busy machine needs seconds for each process.
+    let is_done = [10, 20, 40].map(Duration::from_secs).into_iter().any(hand_over_under_traffic);
+    assert!(is_done, "the gateways were not handed over while packets came, in 40 seconds");
+}
+
+/// Returns false if the streams of this length ended before all gateways had handed over.
+fn hand_over_under_traffic(duration: Duration) -> bool {
     let sites = apart(0.02);
     let pair = start(&sites);
     let before = [0, 1].map(|side| peer(&pair, side).sessions);
     let routes = ip(&sites.a.gateway, &["route", "show", "dev", DEVICE]);
     let mut successors = Successors::default();
-    let messages = MessageStream { duration: Duration::from_secs(10), ..MessageStream::default() };
+    let messages = MessageStream { duration, ..MessageStream::default() };
     let plan = UdpStream {
         pace: Pace::Packets(500.0),
         payload_bytes: 700,
-        duration: Duration::from_secs(10),
+        duration,
         patience: Duration::from_secs(1),
         ..UdpStream::default()
     };
-    let (report, delivered) = thread::scope(|scope| {
+    let (report, delivered, is_slow) = thread::scope(|scope| {
         let datagrams = scope.spawn(|| udp_stream(between(&sites), &plan, &mut unwatched).unwrap());
         let stream = scope.spawn(|| message_stream(between(&sites), &messages, &mut unwatched).unwrap());
         for side in [0, 1, 0] {
             let count = |pair: &GatewayPair| peer(pair, side).ingress.source_packets;
             let seen = count(&pair);
-            wait_until("packets come by the tunnel", || count(&pair) > seen + 20);
+            wait_until("packets come by the tunnel", || datagrams.is_finished() || count(&pair) > seen + 20);
             successors
                 .add(upgrade_by(&pair.config(side)).unwrap_or_else(|said| panic!("{said}\n{}", pair.logs())));
         }
-        (datagrams.join().unwrap(), stream.join().unwrap())
+        let is_slow = datagrams.is_finished();
+        (datagrams.join().unwrap(), stream.join().unwrap(), is_slow)
     });
     assert_eq!((report.duplicates, report.altered), (0, 0), "{}", pair.logs());
-    // The link loses some 100 of 5,000 packets.
-    assert!(report.missing() < 30, "{} are missing\n{}", report.missing(), pair.logs());
+    // The link loses one of 50 packets, and some of these stay lost.
+    let lost_max = 3 * duration.as_secs() as usize;
+    assert!(report.missing() < lost_max, "{} are missing\n{}", report.missing(), pair.logs());
     assert_eq!(delivered.missing(), 0, "a connection lives");
     assert_eq!([0, 1].map(|side| peer(&pair, side).sessions), before, "{}", pair.logs());
     assert_eq!(ip(&sites.a.gateway, &["route", "show", "dev", DEVICE]), routes);
@@ -364,4 +373,5 @@ fn a_tunnel_is_handed_over_under_traffic_and_hosts_notice_nothing() {
     let links = || ip(&sites.a.gateway, &["-oneline", "link"]);
     wait_until("the device is gone", || !links().contains(DEVICE));
     pair.stop().unwrap();
+    !is_slow
 }

@@ -13,8 +13,9 @@ use nix::sys::signal::Signal;
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 
+use crate::by_tunnel::{apart, start};
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
-use crate::pair::PROGRAM;
+use crate::pair::{PROGRAM, peer};
 
 fn sites(seed: u64) -> TwoSites {
     let loss = "uniform:0.02".parse().unwrap();
@@ -75,6 +76,27 @@ testkit::cases! { nothing_old_is_delivered:
     nothing_old_is_delivered_after_the_sending_gateway_was_stopped_and_losses_are_recovered_again(0, 5);
     nothing_old_is_delivered_after_the_receiving_gateway_was_stopped_and_losses_are_recovered_again(1, 5);
     nothing_old_is_delivered_after_a_short_stop_and_losses_are_recovered_again(1, 2);
+}
+
+fn a_tunnel_loses_nothing(test: &str, side: usize) {
+    if !privilege::available_or_skip(test) {
+        return;
+    }
+    let sites = apart(0.0);
+    let mut pair = start(&sites);
+    let before = [0, 1].map(|side| peer(&pair, side).sessions);
+    let report = stream_with_stop(&sites, &mut pair, side, Duration::from_secs(1));
+    assert_eq!((report.missing(), report.duplicates, report.altered), (0, 0, 0), "{}", pair.logs());
+    // Those that waited came late.
+    assert!(report.sorted_latencies_us().last().is_some_and(|&us| us > 500_000));
+    assert!(pair.status(side).unwrap().counters["stalls"] > 0, "{}", pair.logs());
+    assert_eq!([0, 1].map(|side| peer(&pair, side).sessions), before, "{}", pair.logs());
+    pair.stop().unwrap();
+}
+
+testkit::cases! { a_tunnel_loses_nothing:
+    a_tunnel_loses_nothing_while_its_sending_gateway_is_stopped(0);
+    a_tunnel_loses_nothing_while_its_receiving_gateway_is_stopped(1);
 }
 
 #[test]
