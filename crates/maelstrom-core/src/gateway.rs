@@ -258,9 +258,16 @@ impl Gateway {
     /// Takes the report that the tap has missed packets, or is too far behind to wait for. Packets that
     /// arrived unseen must not count as lost, so repairs recover nothing until [`Gateway::handle_caught_up`].
     pub fn handle_gap(&mut self) {
-        // Nothing but datagrams tells what arrives in a tunnel.
-        for peer in self.peers.iter_mut().filter(|peer| !peer.config.is_tunnel) {
-            peer.ingress.on_gap();
+        self.handle_gap_of(|_| true);
+    }
+
+    /// The same for a tap that shows the packets of some peers, given by their numbers.
+    pub fn handle_gap_of(&mut self, is_shown: impl Fn(usize) -> bool) {
+        for (_, peer) in self.peers.iter_mut().enumerate().filter(|(number, _)| is_shown(*number)) {
+            // Nothing but datagrams tells what arrives in a tunnel.
+            if !peer.config.is_tunnel {
+                peer.ingress.on_gap();
+            }
         }
     }
 
@@ -314,7 +321,12 @@ impl Gateway {
     /// Takes the report that tap and repair channel have been drained since the last gap. Packets sent from
     /// here on can be recovered again. Without a gap this does nothing.
     pub fn handle_caught_up(&mut self, now_us: u64) {
-        for peer in &mut self.peers {
+        self.handle_caught_up_of(now_us, |_| true);
+    }
+
+    /// The same for a tap that shows the packets of some peers, given by their numbers.
+    pub fn handle_caught_up_of(&mut self, now_us: u64, is_shown: impl Fn(usize) -> bool) {
+        for (_, peer) in self.peers.iter_mut().enumerate().filter(|(number, _)| is_shown(*number)) {
             peer.ingress.on_caught_up(now_us);
         }
     }

@@ -33,14 +33,16 @@ impl Passive {
         if !self.config.has_passive_peer() {
             return;
         }
-        self.behind = false;
+        self.ports.wans.iter_mut().for_each(|wan| wan.behind = false);
         let is_empty = self.discard_datagrams() & self.discard_captures();
         self.engine.now_us = clock_us();
         self.lag = Lag::new(self.engine.now_us);
-        self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
-        self.end_pause();
-        if !is_empty {
-            self.pause(Reason::Missed);
+        for wan in 0..self.ports.wans.len() {
+            self.ports.wans[wan].excuse_missed();
+            self.end_pause(wan);
+            if !is_empty {
+                self.pause(wan, Reason::Missed);
+            }
         }
     }
 
@@ -74,10 +76,12 @@ impl Passive {
 
     /// Discards the captures that wait; returns whether all are gone.
     fn discard_captures(&mut self) -> bool {
-        let Some(tap) = &mut self.ports.tap else { return false };
-        let mut count = 0;
+        let (mut count, mut is_empty) = (0, true);
         let mut discard = |tap: &mut Tap| tap.drain(CAPTURES_MAX, |_| count += 1).map(|drained| drained.more);
-        let is_empty = (0..ROUNDS_MAX).any(|_| !has_more(discard(tap)));
+        for wan in self.ports.wans.iter_mut().filter(|wan| wan.is_watched) {
+            let tap = wan.tap.as_mut();
+            is_empty &= tap.is_some_and(|tap| (0..ROUNDS_MAX).any(|_| !has_more(discard(tap))));
+        }
         self.engine.counts.discarded += count;
         is_empty
     }

@@ -107,7 +107,9 @@ impl Passive {
         let views = seen.into_iter().enumerate().map(|(index, (listed, unwatched_source))| {
             let leads = leads.get(index).map_or(&[][..], Vec::as_slice);
             let is_tunnel = self.config.peers.get(index).is_some_and(|peer| peer.mode == Mode::Tunnel);
-            let differences = self.compare(&listed, &of_racks[index], leads, unwatched_source, is_tunnel);
+            let wan = self.config.peers.get(index).map_or("", |peer| self.config.wan_of(peer));
+            let seen = (&*listed, unwatched_source);
+            let differences = self.compare(seen, &of_racks[index], leads, wan, is_tunnel);
             PeerView { listed, unwatched_source, differences }
         });
         let views: Vec<PeerView> = views.collect();
@@ -117,13 +119,14 @@ impl Passive {
         self.agreement.peers = views;
     }
 
-    /// `by_others`: networks that the gateways of the peer's rack list together.
+    /// `by_others`: networks that the gateways of the peer's rack list together. `wan`: the interface by
+    /// which packets of the peer pass.
     fn compare(
         &self,
-        listed: &[IpNet],
+        (listed, unwatched_source): (&[IpNet], Option<IpAddr>),
         by_others: &[IpNet],
         leads: &[Lead],
-        unwatched_source: Option<IpAddr>,
+        wan: &str,
         is_tunnel: bool,
     ) -> Vec<Difference> {
         let local = self.config.gateway.local_networks();
@@ -139,7 +142,7 @@ impl Passive {
                 }
                 None if local.is_empty() => leads
                     .get(index)
-                    .and_then(|lead| lead.problem(&self.config.gateway.wan))
+                    .and_then(|lead| lead.problem(wan))
                     .map(|problem| ("network_routed_elsewhere", problem)),
                 None if local.iter().any(|own| own.contains(network)) => None,
                 None => Some(("network_not_local", "`local_networks` here does not contain it".to_owned())),

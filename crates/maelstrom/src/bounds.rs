@@ -50,16 +50,16 @@ impl Known {
 }
 
 impl Bounds {
-    /// Begins to ask for routes, unless `config` states the bounds.
-    pub(crate) fn open(&mut self, config: &GatewayConfig) {
+    /// Begins to ask for routes back to the interface `wan`, unless `config` states the bounds.
+    pub(crate) fn open(&mut self, config: &GatewayConfig, wan: &str) {
         self.known.0.clear();
         self.known.0.reserve(KNOWN_MAX);
         self.routes = None;
         if config.gateway.local_networks.is_some() {
             return;
         }
-        let index = Interface::index_of(&config.gateway.wan).ok().flatten();
-        self.wan = (config.gateway.wan.clone(), index.unwrap_or(0));
+        let index = Interface::index_of(wan).ok().flatten();
+        self.wan = (wan.to_owned(), index.unwrap_or(0));
         match Routes::open() {
             Ok(routes) => self.routes = Some(routes),
             Err(error) => warn!("cannot ask for routes, so that recovery is not bounded by them: {error}"),

@@ -343,7 +343,8 @@ fn inject(
             }
             continue;
         }
-        let inlet = outlets.inlet.as_mut();
+        let wan = outlets.wan_of.get(origin.peer).copied().unwrap_or_default();
+        let inlet = outlets.inlets.get_mut(wan).and_then(Option::as_mut);
         let result = inlet.map_or(Err(Uninjected::Untaken), |inlet| inlet.send(packet));
         capturing.on_recovered(origin, packet, result);
         if let Err(reason) = result {

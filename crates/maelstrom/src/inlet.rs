@@ -90,6 +90,8 @@ pub(crate) struct Inlet {
     /// Whether a packet has arrived by the WAN interface in this process.
     is_proven: bool,
     choice: InjectionChoice,
+    /// Number and name of the WAN interface.
+    number: usize,
     wan: String,
     way: Way,
     /// Number of packets that the kernel took on the present way.
@@ -112,9 +114,11 @@ pub(crate) struct Inlet {
 }
 
 impl Inlet {
-    /// Creates the TUN device `name` for packets of up to `mtu` bytes, and no way from it yet.
+    /// Creates the TUN device `name` for packets of up to `mtu` bytes that arrive by WAN interface `number`,
+    /// and no way from it yet.
     pub(crate) fn open(
         config: &GatewayConfig,
+        number: usize,
         name: &str,
         mtu: usize,
         signs: Signs,
@@ -130,7 +134,8 @@ impl Inlet {
             signs,
             is_proven: false,
             choice: config.gateway.injection,
-            wan: config.gateway.wan.clone(),
+            number,
+            wan: config.wans()[number].to_owned(),
             way: Way::Closed("it is not open yet".to_owned()),
             written: 0,
             arrived_before: 0,
@@ -170,8 +175,8 @@ impl Inlet {
     ) -> Result<(), StartError> {
         self.disconnect();
         self.choice = config.gateway.injection;
-        config.gateway.wan.clone_into(&mut self.wan);
-        self.bounds.open(config);
+        config.wans()[self.number].clone_into(&mut self.wan);
+        self.bounds.open(config, &self.wan);
         self.raise_tun();
         if self.choice == InjectionChoice::Tun {
             return self.fall_back("the configuration demands it".to_owned());

@@ -1,9 +1,9 @@
-//! Interfaces that are deleted while the gateway runs, and come back: its WAN interface and its TUN device.
+//! Interfaces that are deleted while the gateway runs, and come back: its WAN interfaces and its TUN devices.
 //!
 //! A tap on a deleted interface shows no packets and no error, and it does not see a new interface of the
 //! same name. The same holds for a tap whose programs were detached. Packets that arrive unseen would count
 //! as lost and be delivered a second time. Therefore each interface is checked regularly. While one is
-//! missing, recovery pauses and the gateway tries to open it again.
+//! missing, recovery of its peers pauses and the gateway tries to open it again.
 
 use netio::poll::Interest;
 use tracing::{debug, info, warn};
@@ -24,75 +24,98 @@ impl Passive {
     /// Checks that the interfaces exist, and opens a missing one again.
     pub(crate) fn watch_interfaces(&mut self) {
         let now_us = self.engine.now_us;
-        if self.attached.take() == Some(false) {
-            self.lose_tap("somebody detached its programs from the interface");
-            self.next_reopening_us = now_us;
+        for wan in 0..self.ports.wans.len() {
+            if self.ports.wans[wan].attached.take() == Some(false) {
+                self.lose_tap(wan, "somebody detached its programs from the interface");
+                self.next_reopening_us = now_us;
+            }
         }
         if now_us < self.next_interface_check_us {
             return;
         }
         self.next_interface_check_us = now_us + CHECK_US;
-        if self.ports.tap.as_ref().is_some_and(|tap| !tap.is_alive()) {
-            self.lose_tap("the interface was deleted, renamed or created again");
-            self.next_reopening_us = now_us;
-        }
-        let attachment = self.ports.tap.as_ref().and_then(|tap| tap.attachment());
-        if let Some(attachment) = attachment.filter(|_| !self.attached.is_under_way()) {
-            let attachment = attachment.clone();
-            self.attached = self.errands.begin(move || attachment.is_whole());
-        }
-        if let Some(inlet) = self.ports.outlets.inlet.as_ref().filter(|inlet| !inlet.tun().is_alive()) {
-            let name = inlet.tun().name();
-            warn!("lost TUN device {name}: no packet is recovered until it can be created again");
-            self.ports.install_inlet(None);
-            self.next_reopening_us = now_us;
-        }
+        (0..self.ports.wans.len()).for_each(|wan| self.watch_wan(wan));
         if let Some(tunnel) = self.ports.outlets.tunnel.as_ref().filter(|tunnel| !tunnel.tun().is_alive()) {
             let name = tunnel.tun().name();
             warn!("lost TUN device {name}: no packet passes the tunnel until it can be created again");
             self.ports.outlets.tunnel = None;
             self.next_reopening_us = now_us;
         }
-        if let Some(inlet) = &mut self.ports.outlets.inlet {
-            inlet.watch(now_us, &self.config, self.ports.tap.as_ref());
+        for (wan, inlet) in self.ports.wans.iter().zip(&mut self.ports.outlets.inlets) {
+            inlet.iter_mut().for_each(|inlet| inlet.watch(now_us, &self.config, wan.tap.as_ref()));
         }
         let lacks_tunnel = self.ports.outlets.tunnel.is_none() && tunnel::is_wanted(&self.config);
-        if (!self.ports.is_complete() || lacks_tunnel) && now_us >= self.next_reopening_us {
+        if (!self.ports.are_complete() || lacks_tunnel) && now_us >= self.next_reopening_us {
             self.next_reopening_us = now_us + REOPEN_US;
-            if let Err(error) = self.reopen() {
+            let attempts = (0..self.ports.wans.len()).map(|wan| self.reopen_wan(wan));
+            let attempts: Vec<_> = attempts.collect();
+            for error in attempts.into_iter().chain([self.reopen_tunnel()]).filter_map(Result::err) {
                 debug!(%error, "cannot open the interface yet");
             }
         }
     }
 
-    /// Continues without a tap.
-    pub(crate) fn lose_tap(&mut self, why: &str) {
-        let wan = &self.config.gateway.wan;
-        if self.config.has_passive_peer() {
+    /// Looks at a WAN interface and its TUN device.
+    fn watch_wan(&mut self, number: usize) {
+        let now_us = self.engine.now_us;
+        if self.ports.wans[number].tap.as_ref().is_some_and(|tap| !tap.is_alive()) {
+            self.lose_tap(number, "the interface was deleted, renamed or created again");
+            self.next_reopening_us = now_us;
+        }
+        let wan = &mut self.ports.wans[number];
+        let attachment = wan.tap.as_ref().and_then(|tap| tap.attachment());
+        if let Some(attachment) = attachment.filter(|_| !wan.attached.is_under_way()) {
+            let attachment = attachment.clone();
+            wan.attached = self.errands.begin(move || attachment.is_whole());
+        }
+        let inlet = self.ports.outlets.inlets[number].as_ref();
+        if let Some(inlet) = inlet.filter(|inlet| !inlet.tun().is_alive()) {
+            let name = inlet.tun().name();
+            warn!("lost TUN device {name}: no packet is recovered until it can be created again");
+            self.ports.install_inlet(number, None);
+            self.next_reopening_us = now_us;
+        }
+    }
+
+    /// Continues without the tap of a WAN interface.
+    pub(crate) fn lose_tap(&mut self, number: usize, why: &str) {
+        let wan = &self.ports.wans[number];
+        let name = &wan.name;
+        if wan.is_watched {
             warn!(
-                "lost the tap on {wan}: {why}; no packet of a peer in passive mode is protected or recovered until it can \
-                 be opened again"
+                "lost the tap on {name}: {why}; no packet of a peer in passive mode is protected or recovered there until \
+                 it can be opened again"
             );
         } else {
-            info!("lost the tap on {wan}: {why}; tunnels go on without it");
+            info!("lost the tap on {name}: {why}; tunnels go on without it");
         }
-        self.install_tap(None);
+        self.install_tap(number, None);
         self.next_reopening_us = self.engine.now_us + REOPEN_US;
     }
 
-    fn reopen(&mut self) -> Result<(), StartError> {
-        if self.ports.tap.is_none() {
-            let tap = open_tap(&self.config, self.ports.signs)?;
+    fn reopen_wan(&mut self, number: usize) -> Result<(), StartError> {
+        if self.ports.wans[number].tap.is_none() {
+            let tap = open_tap(&self.config, number, self.ports.signs)?;
             self.poller
                 .add(&tap, TAP, Interest::Readable)
                 .map_err(|error| StartError::new("watch the tap", error))?;
-            self.install_tap(Some(tap));
-            info!(wan = self.config.gateway.wan, "the tap is open again");
+            self.install_tap(number, Some(tap));
+            info!(wan = self.ports.wans[number].name, "the tap is open again");
             if let Err(error) = self.follow_mtu() {
-                warn!("cannot adopt the MTU of {}: {error}", self.config.gateway.wan);
+                warn!("cannot adopt the MTU of {}: {error}", self.ports.wans[number].name);
             }
-            self.connect_inlet();
+            self.connect_inlet(number);
         }
+        if self.ports.outlets.inlets[number].is_none() {
+            let inlet = open_inlet(&self.config, number, self.ports.signs)?;
+            info!(tun = inlet.tun().name(), "the TUN device was created again");
+            self.ports.install_inlet(number, Some(inlet));
+            self.connect_inlet(number);
+        }
+        Ok(())
+    }
+
+    fn reopen_tunnel(&mut self) -> Result<(), StartError> {
         if self.ports.outlets.tunnel.is_none()
             && let Some(tunnel) = open_tunnel(&self.config)?
         {
@@ -103,19 +126,14 @@ impl Passive {
             self.ports.outlets.tunnel = Some(tunnel);
             self.set_routes();
         }
-        if self.ports.outlets.inlet.is_none() {
-            let inlet = open_inlet(&self.config, self.ports.signs)?;
-            info!(tun = inlet.tun().name(), "the TUN device was created again");
-            self.ports.install_inlet(Some(inlet));
-            self.connect_inlet();
-        }
         Ok(())
     }
 
-    /// Opens the way of recovered packets again, which depends on the TUN device and on the WAN interface.
-    pub(crate) fn connect_inlet(&mut self) {
-        let Some(inlet) = &mut self.ports.outlets.inlet else { return };
-        if let Err(error) = inlet.connect(&self.config, self.ports.tap.as_ref(), RUN_PATIENCE) {
+    /// Opens the way of recovered packets of a WAN interface again, which depends on the TUN device and on
+    /// that interface.
+    pub(crate) fn connect_inlet(&mut self, number: usize) {
+        let Some(inlet) = &mut self.ports.outlets.inlets[number] else { return };
+        if let Err(error) = inlet.connect(&self.config, self.ports.wans[number].tap.as_ref(), RUN_PATIENCE) {
             warn!("{error}; no packet is recovered until it is possible");
         }
     }

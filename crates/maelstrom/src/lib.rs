@@ -41,6 +41,7 @@ mod start;
 pub mod status;
 mod store;
 mod strangers;
+mod taps;
 mod tick;
 mod tunnel;
 mod turns;

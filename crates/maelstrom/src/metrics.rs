@@ -293,6 +293,12 @@ fn of_gateway(out: &mut Exposition, status: &Status) {
     ];
     out.family("undrop_gateway", Kind::Info, "The gateway, its interface, its tap and its way of injection.")
         .sample(&facts, 1.0);
+    let name = "undrop_gateway_interface";
+    let mut family = out.family(name, Kind::Info, "Interfaces toward long-haul links, with their taps.");
+    for one in &gateway.interfaces {
+        let facts = [("interface", &*one.name), ("tap", &*one.tap), ("injection", &*one.injection)];
+        family.sample(&facts, 1.0);
+    }
     out.family("undrop_gateway_uptime_seconds", Kind::Gauge, "Time since the start of the gateway.")
         .sample(&[], gateway.uptime_s as f64);
     out.family("undrop_gateway_memory_bytes", Kind::Gauge, "Memory held for packets and repairs.")
@@ -403,8 +409,8 @@ mod tests {
 
     use super::*;
     use crate::status::{
-        ClassStatus, DelayRangeStatus, EgressStatus, IngressStatus, LossStatus, PathStatus, ReasonStatus,
-        ResequenceStatus, TunnelStatus,
+        ClassStatus, DelayRangeStatus, EgressStatus, IngressStatus, InterfaceStatus, LossStatus, PathStatus,
+        ReasonStatus, ResequenceStatus, TunnelStatus,
     };
 
     fn peer(name: &str) -> PeerStatus {
@@ -452,6 +458,9 @@ mod tests {
     fn status() -> Status {
         let mut status = Status { peers: vec![peer("osaka"), peer("a \"b\"")], ..Status::default() };
         status.health.reasons.push(ReasonStatus { id: "peer_down".to_owned(), ..ReasonStatus::default() });
+        let (name, tap, injection) = ("wan0".to_owned(), "ebpf".to_owned(), "wan".to_owned());
+        status.gateway.interfaces =
+            vec![InterfaceStatus { name, tap, injection, ..InterfaceStatus::default() }];
         status.not_protected.insert("no_peer".to_owned(), 5);
         status.rejected.insert("forged".to_owned(), 6);
         status.counters.insert("tap_dropped".to_owned(), 8);

@@ -43,11 +43,11 @@ pub(crate) struct Overload {
     processors: f64,
     next_us: u64,
     last: Reading,
-    /// Shares that the tap has, outgoing and incoming.
-    tap: [Share; 2],
+    /// Shares that all taps have, outgoing and incoming.
+    taps: Option<[Share; 2]>,
     next_log_us: u64,
     logged: Share,
-    /// Whether the tap wakes the gateway rarely.
+    /// Whether the taps wake the gateway rarely.
     is_saving: bool,
 }
 
@@ -78,16 +78,16 @@ impl Overload {
             processors,
             next_us: 0,
             last: Reading::default(),
-            tap: [Share::ALL; 2],
+            taps: None,
             next_log_us: 0,
             logged: Share::ALL,
             is_saving: false,
         }
     }
 
-    /// Forgets the settings of a tap that was replaced.
-    pub(crate) fn on_new_tap(&mut self) {
-        (self.tap, self.is_saving) = ([Share::ALL; 2], false);
+    /// Forgets the settings of the taps.
+    fn on_new_tap(&mut self) {
+        (self.taps, self.is_saving) = (None, false);
     }
 
     /// Decides about windows and share: products for each packet, and the flows that are protected.
@@ -183,22 +183,22 @@ impl Passive {
             let reading = self.reading();
             self.engine.counts.oldest_us = 0;
             let (load, work) = self.overload.load(reading);
-            if let (Some(wake_us), Some(tap)) = (self.overload.save(&load), self.ports.tap.as_mut()) {
-                tap.set_wake_us(wake_us);
+            if let Some(wake_us) = self.overload.save(&load) {
+                self.ports.taps_mut().for_each(|tap| tap.set_wake_us(wake_us));
             }
             let (products, share) = self.overload.decide(now_us, &load, &work);
             self.engine.gateway.set_products(products);
             self.engine.gateway.set_share(now_us, share);
             self.overload.log(now_us, share);
         }
-        if let Err(error) = self.limit_tap() {
-            debug!(%error, "cannot limit the tap");
+        if let Err(error) = self.limit_taps() {
+            debug!(%error, "cannot limit the taps");
         }
     }
 
     fn reading(&self) -> Reading {
         let gateway = &self.engine.gateway;
-        let tap = self.ports.tap.as_ref();
+        let taps = || self.ports.taps();
         let peers = gateway.peers().map(|peer| peer.egress.source_packets + peer.ingress.source_packets);
         let peers: u64 = peers.sum();
         let egresses = || gateway.peers().map(|peer| peer.egress);
@@ -207,29 +207,34 @@ impl Passive {
             egresses().map(|egress| egress.products).sum(),
         ];
         let shed = gateway.unprotected().count(Unprotected::Overload)
-            + tap.map_or(0, |tap| tap.shed().iter().sum::<u64>());
+            + taps().map(|tap| tap.shed().iter().sum::<u64>()).sum::<u64>();
         Reading {
             at_us: self.engine.now_us,
             own_us: own_us(),
             ticks: self.overload.ticks(),
             offered: peers + shed,
-            missed: tap.map_or(0, |tap| tap.missed().incoming + tap.missed().outgoing),
+            missed: taps().map(|tap| tap.missed().incoming + tap.missed().outgoing).sum(),
             coded,
             oldest_us: self.engine.counts.oldest_us,
         }
     }
 
-    /// Lets the tap copy the flows that the core needs. A larger share comes into force before the peer
+    /// Lets the taps copy the flows that the core needs. A larger share comes into force before the peer
     /// learns of it.
-    fn limit_tap(&mut self) -> io::Result<()> {
+    fn limit_taps(&mut self) -> io::Result<()> {
         let gateway = &self.engine.gateway;
         let wanted = [gateway.outgoing_share(), gateway.incoming_share()];
-        let Some(tap) = self.ports.tap.as_mut().filter(|_| wanted != self.overload.tap) else {
-            return Ok(());
-        };
-        tap.set_shares(wanted[0].0, wanted[1].0)?;
-        self.overload.tap = wanted;
+        if self.overload.taps != Some(wanted) {
+            self.ports.taps_mut().try_for_each(|tap| tap.set_shares(wanted[0].0, wanted[1].0))?;
+            self.overload.taps = Some(wanted);
+        }
         Ok(())
+    }
+
+    /// Forgets the settings of the taps, one of which is new.
+    pub(crate) fn forget_settings_of_taps(&mut self) {
+        self.overload.on_new_tap();
+        self.ports.taps_mut().for_each(|tap| tap.set_wake_us(WAKE_US));
     }
 }
 

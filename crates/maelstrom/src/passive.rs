@@ -5,8 +5,8 @@
 //! 1. wait for input or a timer, or, at a high rate, for the next tick ([`Passive::wait`]); if the process
 //!    stood still, discard what is old (`afresh.rs`),
 //! 2. move datagrams from the repair channel to the inbox, without decoding them ([`Passive::collect`]),
-//! 3. drain the tap, which holds every packet that arrived before those datagrams ([`Passive::drain_tap`]);
-//!    if it cannot be drained, or has missed packets, recovery pauses ([`Passive::check_for_gap`]); drain the
+//! 3. drain the taps, which hold every packet that arrived before those datagrams ([`Passive::drain_taps`]);
+//!    if one cannot be drained, or has missed packets, recovery pauses there (`taps.rs`); drain the
 //!    device of the tunnel (`tunnel.rs`) and the LANs of IP groups (`groups.rs`),
 //! 4. decode the datagrams ([`Passive::decode`]), follow peers that have moved (`names.rs`), and take or
 //!    leave parts as a member of a rack (`rack.rs`),
@@ -42,14 +42,13 @@ use crate::cached::CacheSocket;
 use crate::config::GatewayConfig;
 use crate::doors::{Door, keep};
 use crate::engine::Engine;
-use crate::errands::{Errand, Errands};
+use crate::errands::Errands;
 use crate::error::StartError;
 use crate::exporter::Exporter;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
 use crate::names::Names;
 use crate::overload::Overload;
-use crate::pause::{Pauses, Reason};
 use crate::ports::Ports;
 use crate::pulse::boot_us;
 use crate::rack::Racked;
@@ -64,8 +63,6 @@ use crate::upgrade::Upgrade;
 use crate::watch::Watch;
 use daemon::control::Control;
 
-/// Interval between checks whether the tap missed packets.
-const GAP_CHECK_US: u64 = 2_000;
 /// Longest wait, so that the loop checks the interfaces also when nothing arrives.
 const WAIT_MAX: Duration = Duration::from_millis(200);
 /// Time without a turn after which the loop hangs, unless the service manager allows less.
@@ -109,17 +106,11 @@ pub struct Passive {
     pub(crate) turns: Turns,
     pub(crate) tick: Tick,
     pub(crate) overload: Overload,
-    /// Number of packets that arrived without being captured, at the last check.
-    pub(crate) missed: u64,
     pub(crate) next_gap_check_us: u64,
-    /// Whether the tap holds more than one round takes.
-    pub(crate) behind: bool,
     /// Whether the device of the tunnel holds more than one round takes.
     pub(crate) fills_tunnel: bool,
     /// Lag of repairs behind the packets that they name.
     pub(crate) lag: Lag,
-    /// Recovery pauses until tap and repair channel are drained.
-    pub(crate) pauses: Pauses,
     pub(crate) agreement: Agreement,
     pub(crate) names: Names,
     /// Number of times that peers' own datagrams have shown another address, as far as it is known here.
@@ -130,8 +121,6 @@ pub struct Passive {
     pub(crate) routes: RouteWatch,
     /// Work that may wait for locks of the kernel.
     pub(crate) errands: Errands,
-    /// Whether the programs of the tap are still attached.
-    pub(crate) attached: Errand<bool>,
     pub(crate) next_path_mtu_us: u64,
     pub(crate) next_door_check_us: u64,
     pub(crate) next_group_check_us: u64,
@@ -170,7 +159,7 @@ impl Passive {
             self.collect();
             // The clock is read after step 2: a packet that arrives later arrived after the datagrams.
             self.engine.now_us = clock_us();
-            self.drain_tap();
+            self.drain_taps();
             self.drain_tunnel();
             self.drain_groups();
             self.check_for_gap();
@@ -218,15 +207,16 @@ impl Passive {
     }
 
     pub(crate) fn tell_ready(&mut self) {
-        self.supervisor.ready(&format!("protecting {}", self.config.gateway.wan));
+        self.supervisor.ready(&format!("protecting {}", self.config.wans().join(", ")));
     }
 
     fn wait(&mut self) -> io::Result<()> {
         // A silent process is no member any more.
         let beat_us = self.rack.as_ref().filter(|_| !self.ports.outlets.is_silent).map(Racked::due_us);
         let due = [self.engine.gateway.poll_timeout(), self.engine.held_back_until_us(), beat_us];
+        let is_behind = self.ports.is_behind();
         let until = match due.into_iter().flatten().min() {
-            _ if self.behind || self.fills_tunnel || self.channel == Channel::More => Duration::ZERO,
+            _ if is_behind || self.fills_tunnel || self.channel == Channel::More => Duration::ZERO,
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
         };
@@ -235,7 +225,7 @@ impl Passive {
             return Ok(());
         }
         // Every source is read in each round, which costs less than tracking the ready ones.
-        if !self.tick.wait(until.is_zero() && (self.behind || self.channel == Channel::More))? {
+        if !self.tick.wait(until.is_zero() && (is_behind || self.channel == Channel::More))? {
             self.poller.wait(Some(until))?.for_each(drop);
         }
         if self.channel == Channel::Drained && !until.is_zero() {
@@ -281,83 +271,12 @@ impl Passive {
         };
     }
 
-    /// Step 3: reads the tap.
-    fn drain_tap(&mut self) {
-        let Ports { tap, outlets, .. } = &mut self.ports;
-        let Some(tap) = tap else { return };
-        let round = match self.engine.drain(tap, outlets) {
-            Ok(round) => round,
-            Err(error) => return self.lose_tap(&error.to_string()),
-        };
-        self.tick.on_input(round.captures);
-        self.lag.on_shown(round.packets);
-        if round.more || self.behind {
-            // A tap that is behind, or was, may have missed packets.
-            self.next_gap_check_us = 0;
-        }
-        self.behind = round.more;
-    }
-
-    /// Pauses recovery if packets may have arrived that the core does not know: packets that the tap missed
-    /// (checked every [`GAP_CHECK_US`]), packets that the core may have forgotten when a repair names them,
-    /// or all packets while there is no tap.
-    fn check_for_gap(&mut self) {
-        if !self.ports.is_complete() {
-            self.pause(Reason::Interface);
-        } else if self.lag.packets() > self.engine.gateway.lag_max() || self.lag.is_old(self.engine.now_us) {
-            self.pause(Reason::Lag);
-        }
-        let now_us = self.engine.now_us;
-        let Some(tap) = self.ports.tap.as_ref().filter(|_| now_us >= self.next_gap_check_us) else { return };
-        self.next_gap_check_us = now_us + GAP_CHECK_US;
-        let missed = tap.missed().incoming;
-        if missed != self.missed {
-            self.missed = missed;
-            self.pause(Reason::Missed);
-        }
-    }
-
-    /// Stops recovery until tap and repair channel have been drained.
-    pub(crate) fn pause(&mut self, reason: Reason) {
-        if !self.config.has_passive_peer() {
-            // Of a tunnel, datagrams tell what has arrived.
-            return;
-        }
-        if let Some(event) = self.pauses.begin(self.engine.now_us, reason) {
-            self.watch.note(self.engine.now_us, event, &self.config);
-        }
-        self.engine.gateway.handle_gap();
-    }
-
-    /// Notes that recovery does not pause any more.
-    pub(crate) fn end_pause(&mut self) {
-        if let Some(event) = self.pauses.end(self.engine.now_us) {
-            self.watch.note(self.engine.now_us, event, &self.config);
-        }
-    }
-
-    /// Replaces the tap by another, or by none. Packets that neither has shown are a gap.
-    pub(crate) fn install_tap(&mut self, tap: Option<Tap>) {
-        if let Some(old) = std::mem::replace(&mut self.ports.tap, tap) {
-            self.engine.counts.missed_before += old.dropped();
-        }
-        // The new tap wakes the loop.
-        if let Err(error) = self.set_ticking(false) {
-            debug!(%error, "cannot end the tick");
-        }
-        self.missed = self.ports.tap.as_ref().map_or(0, |tap| tap.missed().incoming);
-        // An answer that is under way concerns the old tap.
-        self.attached = Errand::default();
-        self.behind = false;
-        self.overload.on_new_tap();
-        self.pause(if self.ports.tap.is_some() { Reason::Replaced } else { Reason::Interface });
-    }
-
     /// Step 4: decodes the datagrams, after the packets that arrived before them.
     pub(crate) fn decode(&mut self) {
-        if self.is_waiting() {
+        if self.ports.is_waiting() {
             return;
         }
+        let paused = self.ports.paused();
         let is_behind = self.channel == Channel::More;
         let senders = self.inbox.iter().map(|(from, _)| from.source.address.ip());
         self.turns.begin(&self.engine.gateway.config().peers, is_behind, senders);
@@ -374,9 +293,10 @@ impl Passive {
                 let peers = &gateway.config().peers[..];
                 capturing.on_received((address, peers), &copy, &before, gateway.rejected());
             }
-            if self.pauses.is_active() {
+            if paused != 0 {
                 // The datagram may have begun a session, which does not know of the pause.
-                gateway.handle_gap();
+                let wan_of = &self.ports.outlets.wan_of;
+                gateway.handle_gap_of(|peer| paused >> wan_of[peer] & 1 == 1);
             }
             if out.is_nearly_full() {
                 self.engine.flush(&mut self.ports.outlets);
@@ -386,25 +306,13 @@ impl Passive {
         if self.channel == Channel::Drained {
             self.lag.on_decoded();
         }
-        // After a reload that leaves tunnels alone, nothing waits for a tap.
-        let is_complete = self.ports.is_complete() || !self.config.has_passive_peer();
-        if !self.behind && self.channel == Channel::Drained && is_complete {
-            self.end_pause();
-            self.engine.gateway.handle_caught_up(self.engine.now_us);
-        }
-    }
-
-    /// Whether repairs wait for the tap, because it may still hold packets that they name, which would count
-    /// as lost. They do not wait while recovery pauses: then no packet counts as lost, and Hellos and reports
-    /// must be read.
-    fn is_waiting(&self) -> bool {
-        self.behind && !self.pauses.is_active()
+        self.end_pauses();
     }
 
     /// Step 5: handles what is due. Repairs that waited for packets may be due, and these wait for the tap as
     /// well. Work that finds no room in the outbox stays due, and the next round follows at once.
     fn handle_timeout(&mut self) {
-        if !self.is_waiting() {
+        if !self.ports.is_waiting() {
             let Engine { gateway, out, now_us, .. } = &mut self.engine;
             gateway.handle_timeout(*now_us, out);
         }
@@ -436,7 +344,7 @@ impl Passive {
 
 /// Creates an epoll set of everything that can wake the loop.
 pub(crate) fn watch<'d>(
-    tap: Option<&Tap>,
+    taps: impl Iterator<Item = &'d Tap>,
     socket: &RepairSocket,
     doors: impl Iterator<Item = &'d Door>,
     tunnel: Option<&Tunnel>,
@@ -446,7 +354,7 @@ pub(crate) fn watch<'d>(
 ) -> Result<Poller, StartError> {
     let watch = || {
         let poller = Poller::new()?;
-        if let Some(tap) = tap {
+        for tap in taps {
             poller.add(tap, TAP, Interest::Readable)?;
         }
         if let Some(tunnel) = tunnel {

@@ -63,15 +63,28 @@ impl Pauses {
         self.counts.iter().sum()
     }
 
-    pub(crate) fn status(&self, now_us: u64) -> PauseStatus {
-        let ongoing_us = self.active.map_or(0, |active| now_us.saturating_sub(active.since_us));
+    /// Reason of the present pause.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        self.active.map(|active| active.reason)
+    }
+
+    fn length_us(&self, now_us: u64) -> u64 {
+        self.total_us + self.active.map_or(0, |active| now_us.saturating_sub(active.since_us))
+    }
+
+    /// Sums the pauses at several interfaces.
+    pub(crate) fn status(now_us: u64, all: &[&Self]) -> PauseStatus {
+        let all = all.iter().copied();
+        let reason = all.clone().find_map(Self::reason);
+        let last_end_us = all.clone().filter_map(|pauses| pauses.last_end_us).max();
+        let count = |reason: Reason| all.clone().map(|pauses| pauses.counts[reason as usize]).sum();
         PauseStatus {
-            reason: self.active.map(|active| active.reason.to_string()),
-            reason_id: self.active.map(|active| active.reason.name().to_owned()),
-            count: self.count(),
-            total_ms: (self.total_us + ongoing_us) / 1_000,
-            last_end_ms: self.last_end_us.map(|end_us| now_us.saturating_sub(end_us) / 1_000),
-            by_reason: counts(Reason::ALL.iter().map(|&reason| (reason, self.counts[reason as usize]))),
+            reason: reason.map(|reason| reason.to_string()),
+            reason_id: reason.map(|reason| reason.name().to_owned()),
+            count: all.clone().map(Self::count).sum(),
+            total_ms: all.clone().map(|pauses| pauses.length_us(now_us)).sum::<u64>() / 1_000,
+            last_end_ms: last_end_us.map(|end_us| now_us.saturating_sub(end_us) / 1_000),
+            by_reason: counts(Reason::ALL.iter().map(|&reason| (reason, count(reason)))),
         }
     }
 }
@@ -87,7 +100,7 @@ mod tests {
         assert_eq!(event, Some(EventKind::Paused { reason: Reason::Lag, unnoted: 0 }));
         assert_eq!(pauses.begin(2_000, Reason::Missed), None);
         assert!(pauses.is_active());
-        let status = pauses.status(4_000);
+        let status = Pauses::status(4_000, &[&pauses]);
         assert_eq!(status.reason.as_deref(), Some("repairs lag behind the tap"));
         assert_eq!(status.reason_id.as_deref(), Some("lag"));
         assert_eq!((status.count, status.total_ms), (1, 3));
@@ -95,10 +108,15 @@ mod tests {
         assert_eq!(pauses.end(7_000), None);
         assert_eq!(pauses.begin(20_000, Reason::Missed), None, "too soon after the last event");
         assert_eq!(pauses.end(20_000), None);
-        let status = pauses.status(30_000);
+        let status = Pauses::status(30_000, &[&pauses]);
         assert_eq!((status.count, status.total_ms, status.last_end_ms), (2, 5, Some(10)));
         assert_eq!(status.reason, None);
         assert_eq!(status.by_reason["missed"], 1);
+        let mut other = Pauses::default();
+        other.begin(28_000, Reason::Missed);
+        let status = Pauses::status(30_000, &[&pauses, &other]);
+        assert_eq!((status.count, status.total_ms, status.last_end_ms), (3, 7, Some(10)));
+        assert_eq!((status.reason_id.as_deref(), status.by_reason["missed"]), (Some("missed"), 2));
     }
 
     #[test]

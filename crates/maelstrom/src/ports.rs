@@ -11,12 +11,13 @@ use netio::udp::RepairSocket;
 use tracing::info;
 
 use crate::config::memory::Memory;
-use crate::config::{GatewayConfig, Mode, MulticastSection, PathChoice, PeerPath, TapChoice};
+use crate::config::{GatewayConfig, Mode, MulticastSection, PathChoice, Peer, PeerPath, TapChoice};
 use crate::doors::{self, Door};
 use crate::error::StartError;
 use crate::groups::{self, GroupPort};
 use crate::inlet::{Inlet, START_PATIENCE};
 use crate::routes;
+use crate::taps::Wan;
 use crate::tunnel::{self, Tunnel};
 
 /// Name of a TUN device while another process has the usual one. The kernel numbers it.
@@ -27,11 +28,9 @@ const LEAST_V6: usize = 1_280;
 
 /// The open ports of one gateway.
 pub(crate) struct Ports {
-    /// `None` while its interface is missing.
-    pub(crate) tap: Option<Tap>,
+    /// The WAN interfaces, in the order of [`GatewayConfig::wans`].
+    pub(crate) wans: Vec<Wan>,
     pub(crate) outlets: Outlets,
-    /// Whether recovered packets have arrived by the WAN interface in this process.
-    pub(crate) is_proven: bool,
     /// Signs of the packets that this process injects.
     pub(crate) signs: Signs,
 }
@@ -41,8 +40,10 @@ pub(crate) struct Outlets {
     pub(crate) socket: RepairSocket,
     /// The sockets of further paths.
     pub(crate) doors: Vec<Door>,
-    /// `None` while its TUN device is missing.
-    pub(crate) inlet: Option<Inlet>,
+    /// The ways of recovered packets, one for each WAN interface; `None` while its TUN device is missing.
+    pub(crate) inlets: Vec<Option<Inlet>>,
+    /// For each peer the number of its WAN interface.
+    pub(crate) wan_of: Vec<usize>,
     /// `None` without peers in tunnel mode, and while its TUN device is missing.
     pub(crate) tunnel: Option<Tunnel>,
     /// The LANs of the sections `[[multicast]]`, in their order.
@@ -51,13 +52,15 @@ pub(crate) struct Outlets {
     pub(crate) is_silent: bool,
 }
 
-/// The ports that a reload opens; `None` keeps the present port.
+/// The ports that a reload opens; `None` keeps the present port, if there is one.
 pub(crate) struct Replacement {
-    pub(crate) tap: Option<Tap>,
+    /// The taps, one for each WAN interface.
+    pub(crate) taps: Vec<Option<Tap>>,
     pub(crate) socket: Option<RepairSocket>,
     /// Sockets of further paths that there are not yet.
     pub(crate) doors: Vec<Door>,
-    pub(crate) inlet: Option<Inlet>,
+    /// The ways of recovered packets, one for each WAN interface.
+    pub(crate) inlets: Vec<Option<Inlet>>,
     /// The device of the tunnel, if its name differs or there is none yet; and whether it closes.
     pub(crate) tunnel: Option<Tunnel>,
     pub(crate) ends_tunnel: bool,
@@ -66,28 +69,56 @@ pub(crate) struct Replacement {
 impl Ports {
     pub(crate) fn open(config: &GatewayConfig, signs: Signs) -> Result<Self, StartError> {
         let socket = open_socket(config)?;
-        let mut inlet = open_inlet(config, signs)?;
-        let tap = Some(open_tap(config, signs)?);
-        inlet.connect(config, tap.as_ref(), START_PATIENCE)?;
-        let is_proven = inlet.is_proven();
+        let (mut wans, mut inlets) = (Vec::new(), Vec::new());
+        for number in 0..config.wans().len() {
+            let mut inlet = open_inlet(config, number, signs)?;
+            let tap = open_tap(config, number, signs)?;
+            inlet.connect(config, Some(&tap), START_PATIENCE)?;
+            let is_proven = inlet.is_proven();
+            wans.push(Wan { tap: Some(tap), is_proven, ..Wan::of(config, number) });
+            inlets.push(Some(inlet));
+        }
         let tunnel = open_tunnel(config)?;
         let unset = tunnel.as_ref().and_then(|tunnel| routes::set(tunnel, config).into_iter().next());
         unset.map_or(Ok(()), Err)?;
         let doors = doors::ends(config).into_iter().map(Door::open).collect();
         let groups = groups::ports(Vec::new(), config);
-        let outlets = Outlets { socket, doors, inlet: Some(inlet), tunnel, groups, is_silent: false };
-        Ok(Self { tap, outlets, is_proven, signs })
+        let wan_of = config.wan_numbers();
+        let outlets = Outlets { socket, doors, inlets, wan_of, tunnel, groups, is_silent: false };
+        Ok(Self { wans, outlets, signs })
     }
 
-    /// Replaces the TUN device by another, or by none, and connects nothing.
-    pub(crate) fn install_inlet(&mut self, inlet: Option<Inlet>) {
-        self.is_proven |= self.outlets.inlet.as_ref().is_some_and(Inlet::is_proven);
-        self.outlets.inlet = inlet.map(|inlet| inlet.with_proof(self.is_proven));
+    /// Replaces the TUN device of a WAN interface by another, or by none, and connects nothing.
+    pub(crate) fn install_inlet(&mut self, wan: usize, inlet: Option<Inlet>) {
+        let present = &mut self.outlets.inlets[wan];
+        let is_proven = &mut self.wans[wan].is_proven;
+        *is_proven |= present.as_ref().is_some_and(Inlet::is_proven);
+        *present = inlet.map(|inlet| inlet.with_proof(*is_proven));
     }
 
-    /// Whether recovery has all ports that it needs.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.tap.is_some() && self.outlets.inlet.as_ref().is_some_and(Inlet::is_open)
+    /// Whether recovery has all ports that it needs at a WAN interface.
+    pub(crate) fn is_complete(&self, wan: usize) -> bool {
+        self.wans[wan].tap.is_some() && self.outlets.inlets[wan].as_ref().is_some_and(Inlet::is_open)
+    }
+
+    /// The same at all WAN interfaces.
+    pub(crate) fn are_complete(&self) -> bool {
+        (0..self.wans.len()).all(|wan| self.is_complete(wan))
+    }
+
+    /// The taps that are open.
+    pub(crate) fn taps(&self) -> impl Iterator<Item = &Tap> {
+        self.wans.iter().filter_map(|wan| wan.tap.as_ref())
+    }
+
+    /// The same for changes.
+    pub(crate) fn taps_mut(&mut self) -> impl Iterator<Item = &mut Tap> {
+        self.wans.iter_mut().filter_map(|wan| wan.tap.as_mut())
+    }
+
+    /// The ways of recovered packets whose TUN devices there are.
+    pub(crate) fn inlets(&self) -> impl Iterator<Item = &Inlet> {
+        self.outlets.inlets.iter().flatten()
     }
 }
 
@@ -98,16 +129,19 @@ impl Replacement {
         let present = doors::ends(old);
         let new_ends = doors::ends(new).into_iter().filter(|end| !present.contains(end));
         let stays = tunnel::is_wanted(old) && was.tunnel == is.tunnel;
+        let (before, wans) = (old.wans().len(), new.wans().len());
+        let has_inlet = |wan: usize| wan < before && was.tun == is.tun;
+        let has_tap = |wan: usize| wan < before && tap_config(old, wan, signs) == tap_config(new, wan, signs);
+        let inlets = (0..wans).map(|wan| (!has_inlet(wan)).then(|| open_inlet(new, wan, signs)).transpose());
+        let taps = (0..wans).map(|wan| (!has_tap(wan)).then(|| open_tap(new, wan, signs)).transpose());
         Ok(Self {
             tunnel: if stays { None } else { open_tunnel(new)? },
             ends_tunnel: !tunnel::is_wanted(new),
             socket: (was.listen != is.listen).then(|| open_socket(new)).transpose()?,
             doors: new_ends.map(Door::open).collect(),
-            inlet: (was.tun != is.tun).then(|| open_inlet(new, signs)).transpose()?,
-            // The tap comes last, because its captures are not read until the reload is complete.
-            tap: (tap_config(old, signs) != tap_config(new, signs))
-                .then(|| open_tap(new, signs))
-                .transpose()?,
+            inlets: inlets.collect::<Result<_, _>>()?,
+            // The taps come last, because their captures are not read until the reload is complete.
+            taps: taps.collect::<Result<_, _>>()?,
         })
     }
 }
@@ -133,9 +167,9 @@ pub(crate) fn fixed_addresses(config: &GatewayConfig) -> Vec<SocketAddr> {
     fixed.map(|peer| peer.address).chain(further).collect()
 }
 
-/// Networks of the peers whose packets the tap shows.
-fn networks(config: &GatewayConfig) -> Vec<IpNet> {
-    let passive = config.sites().filter(|peer| peer.mode == Mode::Passive);
+/// Networks of the peers whose packets a tap shows.
+fn networks(config: &GatewayConfig, is_shown: impl Fn(&Peer) -> bool) -> Vec<IpNet> {
+    let passive = config.sites().filter(|peer| peer.mode == Mode::Passive && is_shown(peer));
     passive.flat_map(|peer| peer.networks.iter().copied()).collect()
 }
 
@@ -145,11 +179,13 @@ fn open_socket(config: &GatewayConfig) -> Result<RepairSocket, StartError> {
         .map_err(|error| StartError::new(format!("listen for repairs on {listen}"), error))
 }
 
-fn tap_config(config: &GatewayConfig, signs: Signs) -> TapConfig {
+fn tap_config(config: &GatewayConfig, wan: usize, signs: Signs) -> TapConfig {
+    let interface = config.wans()[wan];
     TapConfig {
-        interface: config.gateway.wan.clone(),
-        outgoing_to: networks(config),
-        incoming_from: networks(config),
+        interface: interface.to_owned(),
+        outgoing_to: networks(config, |peer| config.wan_of(peer) == interface),
+        // A packet that comes by another interface than its peer's is not lost.
+        incoming_from: networks(config, |_| true),
         exclude: fixed_addresses(config),
         kind: match config.gateway.tap {
             TapChoice::Auto => TapKind::Auto,
@@ -161,31 +197,39 @@ fn tap_config(config: &GatewayConfig, signs: Signs) -> TapConfig {
     }
 }
 
-pub(crate) fn open_tap(config: &GatewayConfig, signs: Signs) -> Result<Tap, StartError> {
-    let wan = &config.gateway.wan;
-    let failed = |error| StartError::new(format!("tap interface {wan}"), error);
-    let tap = Tap::open(&tap_config(config, signs)).map_err(failed)?;
+pub(crate) fn open_tap(config: &GatewayConfig, wan: usize, signs: Signs) -> Result<Tap, StartError> {
+    let name = config.wans()[wan];
+    let failed = |error| StartError::new(format!("tap interface {name}"), error);
+    let tap = Tap::open(&tap_config(config, wan, signs)).map_err(failed)?;
     if let Some(reason) = tap.fallback_reason() {
-        info!("the tap on {wan} is a packet socket, not eBPF: {reason}");
+        info!("the tap on {name} is a packet socket, not eBPF: {reason}");
     }
     Ok(tap)
 }
 
-/// Creates the TUN device, for packets up to the MTU of the WAN.
-pub(crate) fn open_inlet(config: &GatewayConfig, signs: Signs) -> Result<Inlet, StartError> {
-    Inlet::open(config, &config.gateway.tun, wan_mtu(config)?, signs)
+/// Creates the TUN device of a WAN interface, for packets up to the MTU of the WAN.
+pub(crate) fn open_inlet(config: &GatewayConfig, wan: usize, signs: Signs) -> Result<Inlet, StartError> {
+    Inlet::open(config, wan, &config.tun_of(wan), wan_mtu(config)?, signs)
 }
 
 /// Creates the TUN device beside that of a running process, and under another name if that one has it.
-pub(crate) fn open_inlet_beside(config: &GatewayConfig, signs: Signs) -> Result<Inlet, StartError> {
-    open_inlet(config, signs).or_else(|_| Inlet::open(config, BESIDE, wan_mtu(config)?, signs))
+pub(crate) fn open_inlet_beside(
+    config: &GatewayConfig,
+    wan: usize,
+    signs: Signs,
+) -> Result<Inlet, StartError> {
+    let beside = || Inlet::open(config, wan, BESIDE, wan_mtu(config)?, signs);
+    open_inlet(config, wan, signs).or_else(|_| beside())
 }
 
 fn wan_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
-    let wan = &config.gateway.wan;
-    let open = Interface::open(wan).and_then(|interface| interface.mtu());
-    let of_interface = open.map_err(|error| StartError::new(format!("read the MTU of {wan}"), error))?;
-    // Of several paths the narrowest counts, because a datagram may take any of them.
+    let mtu_of = |wan: &str| {
+        let open = Interface::open(wan).and_then(|interface| interface.mtu());
+        open.map_err(|error| StartError::new(format!("read the MTU of {wan}"), error))
+    };
+    // Of several interfaces and paths the narrowest counts, because a datagram may take any of them.
+    let of_interfaces = config.wans().into_iter().map(mtu_of);
+    let of_interface = of_interfaces.reduce(|one, other| Ok(one?.min(other?))).expect("there is a WAN")?;
     let further = config.peers.iter().flat_map(|peer| &peer.paths).filter_map(|path| path.interface.as_ref());
     let of_further = further.filter_map(|name| Interface::open(name).and_then(|one| one.mtu()).ok());
     let narrowest = of_further.fold(of_interface, u32::min);
@@ -205,7 +249,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
         address: path.address.unwrap_or(SocketAddr::new(unknown, 0)),
         may_move: path.address.is_none(),
     };
-    let peer = |peer: &crate::config::Peer| PeerConfig {
+    let peer = |peer: &Peer| PeerConfig {
         address: peer.address,
         whereabouts: peer.whereabouts,
         networks: peer.networks.clone(),

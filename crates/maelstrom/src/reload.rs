@@ -14,6 +14,7 @@
 use std::net::UdpSocket;
 
 use netio::poll::Poller;
+use netio::tap::Tap;
 use tracing::{info, warn};
 
 use crate::config::{self, GatewayConfig, Rack};
@@ -22,10 +23,12 @@ use crate::engine::ALL_OUTGOING;
 use crate::error::StartError;
 use crate::findings;
 use crate::groups;
+use crate::inlet::Inlet;
 use crate::names::keep_addresses;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
 use crate::rack::open_socket;
+use crate::taps::Wan;
 use daemon::control::Control;
 
 /// Maximum number of rounds in which a tap is read to its end: more than its buffer holds in full packets.
@@ -41,6 +44,13 @@ struct Prepared {
     /// Socket for heartbeats, if their address is another.
     heartbeats: Option<UdpSocket>,
     poller: Poller,
+}
+
+impl Prepared {
+    /// Whether a WAN interface, given by its present number, gets another tap, or none.
+    fn replaces_tap(&self, wan: usize) -> bool {
+        self.replacement.taps.get(wan).is_none_or(Option::is_some)
+    }
 }
 
 impl Passive {
@@ -71,8 +81,10 @@ impl Passive {
         let core = core_config(&config).map_err(|error| error.to_string())?;
         self.engine.gateway.check_change(&core).map_err(|error| error.to_string())?;
         let prepared = self.prepare(config, core).map_err(|error| error.to_string())?;
-        if prepared.replacement.tap.is_some() {
-            self.read_tap_to_its_end();
+        for wan in 0..self.ports.wans.len() {
+            if prepared.replaces_tap(wan) {
+                self.read_tap_to_its_end(wan);
+            }
         }
         // The outbox refers to peers by their index in the old configuration.
         self.engine.flush(&mut self.ports.outlets);
@@ -86,7 +98,8 @@ impl Passive {
             .then(|| Control::bind(&config.gateway.control))
             .transpose()?;
         let replacement = Replacement::open(&self.config, &config, self.ports.signs)?;
-        let tap = replacement.tap.as_ref().or(self.ports.tap.as_ref());
+        let present = |wan: usize| self.ports.wans.get(wan).and_then(|wan| wan.tap.as_ref());
+        let taps = replacement.taps.iter().enumerate().filter_map(|(wan, tap)| tap.as_ref().or(present(wan)));
         let socket = replacement.socket.as_ref().unwrap_or(&self.ports.outlets.socket);
         let ends = doors::ends(&config);
         let present = self.ports.outlets.doors.iter().filter(|door| ends.contains(&door.at));
@@ -101,17 +114,17 @@ impl Passive {
         let wanted = config.rack.as_ref().filter(|_| stays.is_none());
         let heartbeats = wanted.map(open_socket).transpose()?;
         let rack = heartbeats.as_ref().or(stays);
-        let poller = watch(tap, socket, doors, tunnel, rack, &self.signals, control_socket)?;
+        let poller = watch(taps, socket, doors, tunnel, rack, &self.signals, control_socket)?;
         Ok(Prepared { config, core, replacement, control, heartbeats, poller })
     }
 
-    pub(crate) fn read_tap_to_its_end(&mut self) {
-        let Some(tap) = &mut self.ports.tap else { return };
+    pub(crate) fn read_tap_to_its_end(&mut self, wan: usize) {
+        let Some(tap) = &mut self.ports.wans[wan].tap else { return };
         for _ in 0..LAST_ROUNDS_MAX {
             match self.engine.drain(tap, &mut self.ports.outlets) {
                 Ok(round) if round.more => {}
                 Ok(_) => return,
-                Err(error) => return self.lose_tap(&error.to_string()),
+                Err(error) => return self.lose_tap(wan, &error.to_string()),
             }
         }
     }
@@ -129,13 +142,7 @@ impl Passive {
         doors.sort_by_key(|door| ends.iter().position(|end| *end == door.at));
         self.ports.outlets.doors = doors;
         self.inbox = inbox(self.ports.outlets.doors.len());
-        let injects_elsewhere = replacement.inlet.is_some()
-            || config.gateway.wan != self.config.gateway.wan
-            || config.gateway.injection != self.config.gateway.injection
-            || config.gateway.local_networks() != self.config.gateway.local_networks();
-        if let Some(inlet) = replacement.inlet {
-            self.ports.install_inlet(Some(inlet));
-        }
+        let reconnected = self.follow_wans(&config, replacement.inlets);
         if replacement.tunnel.is_some() || replacement.ends_tunnel {
             self.ports.outlets.tunnel = replacement.tunnel;
         }
@@ -170,14 +177,41 @@ impl Passive {
         if let Err(error) = self.set_ticking(false) {
             warn!(%error, "cannot end the tick");
         }
-        if let Some(tap) = replacement.tap {
-            self.install_tap(Some(tap));
-            self.engine.skips_outgoing_until_us = ALL_OUTGOING;
-            self.read_tap_to_its_end();
-            self.engine.skips_outgoing_until_us = 0;
+        for (wan, tap) in replacement.taps.into_iter().enumerate() {
+            if tap.is_some() {
+                self.install_tap(wan, tap);
+                self.engine.skips_outgoing_until_us = ALL_OUTGOING;
+                self.read_tap_to_its_end(wan);
+                self.engine.skips_outgoing_until_us = 0;
+            }
         }
-        if injects_elsewhere {
-            self.connect_inlet();
+        reconnected.into_iter().for_each(|wan| self.connect_inlet(wan));
+    }
+
+    /// Begins or ends the use of WAN interfaces and their TUN devices; returns those whose way of recovered
+    /// packets must be opened again.
+    fn follow_wans(&mut self, config: &GatewayConfig, inlets: Vec<Option<Inlet>>) -> Vec<usize> {
+        let (former, wans) = (&self.config, config.wans());
+        let is_other = config.gateway.injection != former.gateway.injection
+            || config.gateway.local_networks() != former.gateway.local_networks();
+        let names = former.wans();
+        let differs = |wan: &usize| is_other || inlets[*wan].is_some() || names.get(*wan) != wans.get(*wan);
+        let reconnected = (0..wans.len()).filter(differs).collect();
+        for wan in self.ports.wans.drain(wans.len().min(names.len())..) {
+            self.engine.counts.missed_before += wan.tap.as_ref().map_or(0, Tap::dropped);
         }
+        self.ports.outlets.inlets.resize_with(wans.len(), || None);
+        self.ports.outlets.wan_of = config.wan_numbers();
+        for (number, inlet) in inlets.into_iter().enumerate() {
+            let next = Wan::of(config, number);
+            match self.ports.wans.get_mut(number) {
+                Some(wan) => (wan.name, wan.is_watched) = (next.name, next.is_watched),
+                None => self.ports.wans.push(next),
+            }
+            if inlet.is_some() {
+                self.ports.install_inlet(number, inlet);
+            }
+        }
+        reconnected
     }
 }

@@ -1,7 +1,7 @@
 //! The answer to a status request: everything that the gateway knows, in one document.
 
 use daemon::log;
-use maelstrom_core::counters::Unprotected;
+use maelstrom_core::counters::{Reason as _, Unprotected};
 use netio::tap::Tap;
 use tracing::debug;
 
@@ -9,10 +9,12 @@ use crate::config::{GatewayConfig, Mode, Peer};
 use crate::engine::Engine;
 use crate::inlet::Inlet;
 use crate::passive::Passive;
+use crate::pause::Pauses;
 use crate::status::{
-    self, Counter, EventStatus, GatewayStatus, HealthStatus, Injection, MulticastStatus, PeerStatus, Status,
-    WantedStatus,
+    self, Counter, Counts, EventStatus, GatewayStatus, HealthStatus, Injection, InterfaceStatus, LostWans,
+    MulticastStatus, PeerStatus, Status, WantedStatus,
 };
+use crate::taps::Wan;
 use crate::tunnel::Tunnel;
 use crate::watch::label;
 
@@ -31,40 +33,19 @@ impl Passive {
 
     fn snapshot(&self) -> Status {
         let Self { config, started_us, .. } = self;
-        let Engine { gateway, counts, now_us, .. } = &self.engine;
-        let (tap, inlet) = (self.ports.tap.as_ref(), self.ports.outlets.inlet.as_ref());
-        let tunnel = self.ports.outlets.tunnel.as_ref();
-        let (written, arrived) = inlet.map_or((0, 0), Inlet::at_wan);
+        let Engine { gateway, now_us, .. } = &self.engine;
         let peers = self.peers();
-        let counters = [
-            (Counter::OutgoingUncut, counts.uncut_outgoing),
-            (Counter::IncomingUncut, counts.uncut_incoming),
-            (Counter::OfVlans, counts.of_vlans),
-            (Counter::TapDropped, counts.missed_before + tap.map_or(0, Tap::dropped)),
-            (Counter::Pauses, self.pauses.count()),
-            (Counter::Stalls, counts.stalls),
-            (Counter::Discarded, counts.discarded),
-            (Counter::InboxFull, counts.inbox_full),
-            (Counter::BeyondShare, counts.beyond_share),
-            (Counter::Unsent, counts.unsent),
-            (Counter::Uninjected, counts.uninjected),
-            (Counter::Untaken, tunnel.map_or(0, Tunnel::refused)),
-            (Counter::NotAtWan, written.saturating_sub(arrived)),
-            (Counter::Returning, inlet.map_or(0, Inlet::refused)),
-            (Counter::ReloadsRefused, counts.reloads_refused),
-            (Counter::RecordsUnwritten, self.losses.unwritten()),
-            (Counter::LogLines, log::lost_lines()),
-            (Counter::ManagerMessages, self.supervisor.unsent()),
-        ];
         let mut not_protected = status::counts(gateway.unprotected().iter());
         *not_protected.entry(Unprotected::Overload.id().to_owned()).or_default() +=
-            tap.map_or(0, |tap| tap.shed()[0]);
+            self.ports.taps().map(|tap| tap.shed()[0]).sum::<u64>();
+        let interfaces = self.interfaces();
+        let first = interfaces.first().cloned().unwrap_or_default();
         let rack = self.rack.as_ref().map(|racked| racked.status(*now_us));
         Status {
             schema: status::SCHEMA.to_owned(),
             health: HealthStatus::of_gateway(
                 &peers,
-                tap.is_some() || !config.has_passive_peer(),
+                &self.lost_wans(),
                 self.injection(),
                 rack.as_ref(),
                 self.routes.faults(),
@@ -75,22 +56,23 @@ impl Passive {
                 uptime_s: now_us.saturating_sub(*started_us) / 1_000_000,
                 mode: modes(config),
                 wan: config.gateway.wan.clone(),
-                tap: tap.map_or("none", |tap| tap.kind().as_str()).to_owned(),
-                injection: inlet.map_or("none", Inlet::way).to_owned(),
-                injection_reason: inlet.and_then(Inlet::reason).map(str::to_owned),
+                tap: first.tap,
+                injection: first.injection,
+                injection_reason: first.injection_reason,
+                interfaces,
                 mtu: self.segments.state(config.gateway.mtu).to_owned(),
                 mtu_reason: self.segments.fault().map(str::to_owned),
                 tick_us: self.tick.period_us(),
                 tick_starts: self.tick.starts(),
                 pid: std::process::id(),
             },
-            pauses: self.pauses.status(*now_us),
+            pauses: Pauses::status(*now_us, &self.pauses()),
             peers,
             classes: gateway.classes().map(status::class).collect(),
             not_protected,
             not_tunnelled: status::counts(gateway.refused().iter()),
             rejected: status::counts(gateway.rejected().iter()),
-            counters: status::counts(counters.into_iter()),
+            counters: self.counters(),
             split: self.split.status(),
             rack,
             multicast: self.multicast(),
@@ -101,13 +83,70 @@ impl Passive {
 }
 
 impl Passive {
-    /// The way of recovered packets, for the verdict about the gateway. Tunnels need none.
+    /// The WAN interfaces of peers in passive mode, with their ways of recovered packets. Tunnels need none.
+    fn watched_wans(&self) -> impl Iterator<Item = (&Wan, Option<&Inlet>)> {
+        let inlets = self.ports.outlets.inlets.iter().map(Option::as_ref);
+        self.ports.wans.iter().zip(inlets).filter(|(wan, _)| wan.is_watched)
+    }
+
+    /// The worst way of recovered packets, for the verdict about the gateway.
     fn injection(&self) -> Injection<'_> {
-        match &self.ports.outlets.inlet {
-            _ if !self.config.has_passive_peer() => Injection::AsWanted,
-            Some(inlet) => inlet.injection(),
-            None => Injection::Impossible("the TUN device is gone"),
-        }
+        let gone = Injection::Impossible("the TUN device is gone");
+        let ways = || self.watched_wans().map(|(_, inlet)| inlet.map_or(gone, Inlet::injection));
+        let impossible = ways().find(|way| matches!(way, Injection::Impossible(_)));
+        let by_tun = || ways().find(|way| matches!(way, Injection::ByTun(_)));
+        impossible.or_else(by_tun).unwrap_or(Injection::AsWanted)
+    }
+
+    /// The WAN interfaces of peers in passive mode: those without a tap, and the number of the others.
+    fn lost_wans(&self) -> LostWans<'_> {
+        let lost = self.watched_wans().filter(|(wan, _)| wan.tap.is_none());
+        let names: Vec<&str> = lost.map(|(wan, _)| wan.name.as_str()).collect();
+        LostWans { others: self.watched_wans().count() - names.len(), names }
+    }
+
+    fn counters(&self) -> Counts {
+        let counts = &self.engine.counts;
+        let (taps, inlets) = (self.ports.taps(), || self.ports.inlets());
+        let tunnel = self.ports.outlets.tunnel.as_ref();
+        let not_at_wan =
+            inlets().map(Inlet::at_wan).map(|(written, arrived)| written.saturating_sub(arrived));
+        let counters = [
+            (Counter::OutgoingUncut, counts.uncut_outgoing),
+            (Counter::IncomingUncut, counts.uncut_incoming),
+            (Counter::OfVlans, counts.of_vlans),
+            (Counter::TapDropped, counts.missed_before + taps.map(Tap::dropped).sum::<u64>()),
+            (Counter::Pauses, self.pauses().iter().map(|pauses| pauses.count()).sum()),
+            (Counter::Stalls, counts.stalls),
+            (Counter::Discarded, counts.discarded),
+            (Counter::InboxFull, counts.inbox_full),
+            (Counter::BeyondShare, counts.beyond_share),
+            (Counter::Unsent, counts.unsent),
+            (Counter::Uninjected, counts.uninjected),
+            (Counter::Untaken, tunnel.map_or(0, Tunnel::refused)),
+            (Counter::NotAtWan, not_at_wan.sum()),
+            (Counter::Returning, inlets().map(Inlet::refused).sum()),
+            (Counter::ReloadsRefused, counts.reloads_refused),
+            (Counter::RecordsUnwritten, self.losses.unwritten()),
+            (Counter::LogLines, log::lost_lines()),
+            (Counter::ManagerMessages, self.supervisor.unsent()),
+        ];
+        status::counts(counters.into_iter())
+    }
+
+    fn pauses(&self) -> Vec<&Pauses> {
+        self.ports.wans.iter().map(|wan| &wan.pauses).collect()
+    }
+
+    fn interfaces(&self) -> Vec<InterfaceStatus> {
+        let of = |(wan, inlet): (&Wan, &Option<Inlet>)| InterfaceStatus {
+            name: wan.name.clone(),
+            tap: wan.tap.as_ref().map_or("none", |tap| tap.kind().as_str()).to_owned(),
+            injection: inlet.as_ref().map_or("none", Inlet::way).to_owned(),
+            injection_reason: inlet.as_ref().and_then(Inlet::reason).map(str::to_owned),
+            paused: wan.pauses.reason().map(|reason| reason.name().to_owned()),
+        };
+        self.ports.wans.iter().zip(&self.ports.outlets.inlets).map(of).collect()
     }
 
     fn peers(&self) -> Vec<PeerStatus> {

@@ -14,7 +14,7 @@ use crate::cached::CacheSocket;
 use crate::config::GatewayConfig;
 use crate::doors::{self, Door, inbox};
 use crate::engine::Engine;
-use crate::errands::{Errand, Errands};
+use crate::errands::Errands;
 use crate::error::StartError;
 use crate::exporter::Exporter;
 use crate::groups;
@@ -25,7 +25,6 @@ use crate::losses::LossSocket;
 use crate::names::Names;
 use crate::overload::Overload;
 use crate::passive::{Channel, Passive, clock_us, watch};
-use crate::pause::Pauses;
 use crate::ports::{Outlets, Ports, core_config, open_inlet_beside, open_tap};
 use crate::rack::{Racked, open_socket};
 use crate::random::{entropy, random};
@@ -33,6 +32,7 @@ use crate::routes::RouteWatch;
 use crate::segments::Segments;
 use crate::split::Split;
 use crate::strangers::Strangers;
+use crate::taps::Wan;
 use crate::tick::Tick;
 use crate::tunnel::Tunnel;
 use crate::turns::Turns;
@@ -90,23 +90,29 @@ impl Passive {
         let signals = Signals::with_restart().map_err(|error| StartError::new("watch for signals", error))?;
         // Other signs than those of the other process: what that one injects has arrived here.
         let signs = Signs::new(random()?);
-        let mut inlet = open_inlet_beside(&config, signs)?;
-        let mut tap = open_tap(&config, signs)?;
-        inlet.connect(&config, Some(&tap), START_PATIENCE)?;
-        let is_proven = inlet.is_proven();
+        let (mut wans, mut inlets) = (Vec::new(), Vec::new());
+        for number in 0..config.wans().len() {
+            let mut inlet = open_inlet_beside(&config, number, signs)?;
+            let tap = open_tap(&config, number, signs)?;
+            inlet.connect(&config, Some(&tap), START_PATIENCE)?;
+            let is_proven = inlet.is_proven();
+            wans.push(Wan { tap: Some(tap), is_proven, ..Wan::of(&config, number) });
+            inlets.push(Some(inlet));
+        }
         let mut gateway = new_gateway(&config)?;
         let losses = LossSocket::open(&config, &mut gateway, clock_us());
         let control = Control::bind_beside(&config.gateway.control)?;
         let mut engine = Engine::new(gateway, clock_us());
         let Inheritance { socket, rack, tunnel, former } =
-            Inheritance::take(link, &config, &mut tap, &mut engine)?;
+            Inheritance::take(link, &config, &mut wans, &mut engine)?;
         let tunnel = tunnel.map(Tunnel::adopt).transpose()?;
         let racked = config.rack.as_ref().zip(rack);
         let rack = racked.map(|(rack, left)| Racked::resume(clock_us(), rack, left)).transpose()?;
         let doors = doors::ends(&config).into_iter().map(Door::open).collect();
         let groups = groups::ports(Vec::new(), &config);
-        let outlets = Outlets { socket, doors, inlet: Some(inlet), tunnel, groups, is_silent: false };
-        let ports = Ports { tap: Some(tap), outlets, is_proven, signs };
+        let wan_of = config.wan_numbers();
+        let outlets = Outlets { socket, doors, inlets, wan_of, tunnel, groups, is_silent: false };
+        let ports = Ports { wans, outlets, signs };
         let upgrade = Upgrade::new(&config.gateway.control, Some(former));
         let exporter = Exporter::default();
         let cache = CacheSocket::default();
@@ -120,19 +126,20 @@ impl Passive {
 
     fn assemble(path: &Path, config: GatewayConfig, parts: Parts) -> Result<Self, StartError> {
         let Parts { signals, ports, engine, rack, losses, cache, control, exporter, upgrade } = parts;
-        let tap = ports.tap.as_ref();
-        let kind = tap.map_or("none", |tap| tap.kind().as_str());
         let Outlets { socket, doors, tunnel, .. } = &ports.outlets;
         let joins = config.rack.clone().filter(|_| rack.is_none());
         let heartbeats = joins.as_ref().map(open_socket).transpose()?;
         let beats = rack.as_ref().map(|racked| &racked.socket).or(heartbeats.as_ref());
-        let poller = watch(tap, socket, doors.iter(), tunnel.as_ref(), beats, &signals, &control)?;
+        let poller = watch(ports.taps(), socket, doors.iter(), tunnel.as_ref(), beats, &signals, &control)?;
         let supervisor = Supervisor::from_environment().unwrap_or_else(|error| {
             warn!("the service manager is told nothing: {error}");
             Supervisor::default()
         });
         let errands = Errands::start().map_err(|error| StartError::new("start a thread", error))?;
-        info!(wan = config.gateway.wan, tap = kind, "protecting");
+        for wan in &ports.wans {
+            let kind = wan.tap.as_ref().map_or("none", |tap| tap.kind().as_str());
+            info!(wan = wan.name, tap = kind, "protecting");
+        }
         let mut names = Names::default();
         names.configure(&config);
         let mut split = Split::default();
@@ -146,12 +153,9 @@ impl Passive {
             turns: Turns::default(),
             tick: Tick::default(),
             overload: Overload::new(),
-            missed: 0,
             next_gap_check_us: 0,
-            behind: false,
             fills_tunnel: false,
             lag: Lag::new(clock_us()),
-            pauses: Pauses::default(),
             agreement: Agreement::default(),
             names,
             moves: 0,
@@ -160,7 +164,6 @@ impl Passive {
             next_reopening_us: 0,
             routes: RouteWatch::default(),
             errands,
-            attached: Errand::default(),
             next_path_mtu_us: 0,
             next_door_check_us: 0,
             next_group_check_us: 0,

@@ -8,6 +8,7 @@ mod cause;
 mod class;
 mod congestion;
 mod counters;
+mod gateway;
 mod health;
 mod keys;
 mod loss;
@@ -33,8 +34,9 @@ pub use class::ClassStatus;
 pub(crate) use class::class;
 pub use congestion::CongestionStatus;
 pub use counters::{Counter, CounterCounts, reasons};
-pub(crate) use health::Injection;
+pub use gateway::{GatewayStatus, InterfaceStatus, PauseStatus};
 pub use health::{EventStatus, FateStatus, HealthStatus, MinuteStatus, ReasonStatus, WindowStatus};
+pub(crate) use health::{Injection, LostWans};
 pub use keys::KeyStatus;
 pub use loss::{BurstStatus, DelayRangeStatus, DelayStatus, LossStatus};
 pub use multicast::{MulticastStatus, WantedStatus};
@@ -94,61 +96,6 @@ pub struct Status {
     /// The latest events, oldest first.
     #[serde(default)]
     pub events: Vec<EventStatus>,
-}
-
-/// The process, its interface and its tap.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct GatewayStatus {
-    /// Version of the program.
-    pub version: String,
-    /// Seconds since its start.
-    pub uptime_s: u64,
-    /// `passive` or `tunnel`, or both, as in `passive+tunnel`, where peers differ.
-    pub mode: String,
-    /// Interface toward the long-haul link.
-    pub wan: String,
-    /// The tap in use: `ebpf` or `packet`; `none` while the WAN interface is gone.
-    pub tap: String,
-    /// Interface by which recovered packets arrive: `wan`, or `tun` where that is impossible or not wanted;
-    /// `none` while no packet can be injected.
-    #[serde(default)]
-    pub injection: String,
-    /// Reason why recovered packets do not arrive by the WAN interface.
-    #[serde(default)]
-    pub injection_reason: Option<String>,
-    /// Whether TCP segments are limited so that repairs fit into the path: `managed`, `failed`, or
-    /// `checked` if the configuration wants no limits.
-    #[serde(default)]
-    pub mtu: String,
-    /// Reason why segments cannot be limited; null if they are, or need not be.
-    #[serde(default)]
-    pub mtu_reason: Option<String>,
-    /// Interval at which packets are handled together, in microseconds; null while each wakes the gateway.
-    #[serde(default)]
-    pub tick_us: Option<u64>,
-    /// Number of times that the gateway began to handle packets together.
-    #[serde(default)]
-    pub tick_starts: u64,
-    /// Process id.
-    pub pid: u32,
-}
-
-/// Pauses of recovery: times in which packets may have arrived unseen, so that nothing is recovered.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PauseStatus {
-    /// Reason of the present pause; null if there is none.
-    pub reason: Option<String>,
-    /// Its id, as in `by_reason`.
-    #[serde(default)]
-    pub reason_id: Option<String>,
-    /// Number of pauses.
-    pub count: u64,
-    /// Their length in milliseconds, all together.
-    pub total_ms: u64,
-    /// Milliseconds since the last one ended; null if none has.
-    pub last_end_ms: Option<u64>,
-    /// Number of pauses by reason.
-    pub by_reason: Counts,
 }
 
 /// One far gateway.

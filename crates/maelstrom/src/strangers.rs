@@ -33,6 +33,8 @@ pub(crate) struct Strangers {
     opening: Errand<io::Result<Tap>>,
     until_us: u64,
     next_us: u64,
+    /// Number of the WAN interface of the next look: one after the other.
+    next_wan: usize,
     /// One wire packet, cut from a captured super-packet.
     scratch: Vec<u8>,
 }
@@ -53,7 +55,9 @@ impl Passive {
         let is_idle = looks.tap.is_none() && !looks.opening.is_under_way();
         if is_idle && now_us >= looks.next_us && self.engine.gateway.wants_strangers() {
             looks.next_us = now_us + INTERVAL_US;
-            let config = all_arriving(&self.config);
+            let wans = self.config.wans();
+            let config = all_arriving(&self.config, wans[looks.next_wan % wans.len()]);
+            looks.next_wan = looks.next_wan.wrapping_add(1);
             looks.opening = self.errands.begin(move || Tap::open(&config));
         }
         let Strangers { tap: Some(tap), scratch, .. } = looks else { return };
@@ -74,10 +78,10 @@ impl Passive {
     }
 }
 
-/// All packets that arrive over the WAN, but those of the repair channel.
-fn all_arriving(config: &GatewayConfig) -> TapConfig {
+/// All packets that arrive over a WAN interface, but those of the repair channel.
+fn all_arriving(config: &GatewayConfig, wan: &str) -> TapConfig {
     TapConfig {
-        interface: config.gateway.wan.clone(),
+        interface: wan.to_owned(),
         incoming_from: ["0.0.0.0/0", "::/0"].iter().filter_map(|all| all.parse::<IpNet>().ok()).collect(),
         exclude: fixed_addresses(config),
         kind: TapKind::Packet,

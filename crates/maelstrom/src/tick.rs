@@ -136,10 +136,7 @@ impl Passive {
         }
         // Before the tap is silenced: after a failure the loop is still woken.
         self.tick.poller = if is_ticking { Some(rarely(&self.signals, &self.control)?) } else { None };
-        match &mut self.ports.tap {
-            Some(tap) => tap.set_unwatched(is_ticking),
-            None => Ok(()),
-        }
+        self.ports.taps_mut().try_for_each(|tap| tap.set_unwatched(is_ticking))
     }
 }
 

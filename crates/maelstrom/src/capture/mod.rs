@@ -164,7 +164,7 @@ impl Capturing {
         let dropped = Arc::new(AtomicU64::new(0));
         let names = Names::of(config);
         let writer =
-            Writer { stream, queue, dropped: Arc::clone(&dropped), names, wan: config.gateway.wan.clone() };
+            Writer { stream, queue, dropped: Arc::clone(&dropped), names, wan: config.wans().join(", ") };
         info!("a capture of packets begins");
         match thread::Builder::new().name("capture".to_owned()).spawn(move || writer.run()) {
             Ok(_) => self.client = Some(Client { records, dropped }),

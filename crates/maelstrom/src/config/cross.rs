@@ -11,7 +11,7 @@ use super::caps;
 use super::draft::{Draft, PeerDraft};
 use super::keys::CodeKeys;
 use super::types::{PeerAddress, SchemeChoice};
-use super::{memory, multicast, paths, rack, split, tunnel};
+use super::{memory, multicast, paths, rack, split, tunnel, wans};
 
 /// Runs all cross checks. Values that could not be read take no part in them.
 pub(super) fn check(draft: &Draft, findings: &mut Findings) {
@@ -31,6 +31,7 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     paths::check(draft, findings);
     tunnel::check(draft, findings);
     multicast::check(draft, findings);
+    wans::check(draft, findings);
     rack::check(draft, findings);
 }
 

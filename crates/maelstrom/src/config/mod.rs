@@ -7,8 +7,8 @@
 //!    `values.rs`, into a draft (`draft.rs`), in which each value keeps its place;
 //! 3. `cross.rs` compares the values with each other (overlapping networks, address families, shared keys),
 //!    `caps.rs` finds caps that leave packets without repairs, `memory.rs` adds up the memory that they need,
-//!    and `split.rs`, `paths.rs`, `tunnel.rs`, `multicast.rs` and `rack.rs` check their settings against
-//!    the others;
+//!    and `split.rs`, `paths.rs`, `tunnel.rs`, `multicast.rs`, `wans.rs` and `rack.rs` check their settings
+//!    against the others;
 //! 4. [`Reading::config`] turns a draft without errors into a [`GatewayConfig`], which the driver runs;
 //! 5. [`Reading::check_machine`] compares the draft with the live machine (`machine`). It only looks: it
 //!    sends nothing and changes nothing.
@@ -36,6 +36,7 @@ mod split;
 mod tunnel;
 mod types;
 mod values;
+pub(crate) mod wans;
 
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -142,8 +142,15 @@ fn interface_is_of_the_site(draft: &Draft, section: &MulticastDraft, findings: &
     let Some(interface) = &section.interface else { return };
     let gateway = &draft.gateway;
     let others = [("wan", &gateway.wan), ("tun", &gateway.tun), ("tunnel", &gateway.tunnel)];
-    for (key, other) in others {
-        let Some(other) = other.as_ref().filter(|other| other.value == interface.value) else { continue };
+    let others = others.into_iter().filter_map(|(key, other)| Some((key, other.clone()?)));
+    let of_peers = draft.peers.iter().filter_map(|peer| {
+        let wan = peer.wan.as_ref()?;
+        Some(("wan", Setting { value: wan.value.clone()?, span: wan.span.clone() }))
+    });
+    for (key, other) in others.chain(of_peers) {
+        if other.value != interface.value {
+            continue;
+        }
         findings.add(
             Diagnostic::error("same-interface", format!("`interface` of `[[multicast]]` is that of `{key}`"))
                 .at(interface.span.clone())

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use diagnostics::settings::{Boolean, Choice, Fallback, Integer, List, Optional, Placed, Setting, Text};
+use diagnostics::settings::{
+    Boolean, Choice, Fallback, Integer, List, Optional, Placed, Setting, Text, interface_name,
+};
 use ipnet::IpNet;
 use maelstrom_core::PathUse;
 
@@ -79,6 +81,13 @@ diagnostics::settings! {
             )),
             default: Fallback::Absent("none: the only gateway of its site"),
             example: "rack = \"tokyo\"",
+        }
+        /// Interface by which packets to and from this site pass, in passive mode, where that is another one
+        /// than for other sites. Only packets that pass there are protected.
+        wan: Option<String> {
+            form: Optional(interface_name()),
+            default: Fallback::Absent("that of `[gateway]`"),
+            example: "wan = \"eth2\"",
         }
         /// Path of packets to and from this site. Both gateways of a pair must state the same.
         mode: Option<Mode> {

@@ -106,7 +106,7 @@ impl KeyFiles<'_> {
             self.key_of(title, "next_key_file", file)
         });
         let networks = peer.networks.map_or(Vec::new(), |networks| networks.value);
-        let PeerKeysDraft { name, address, carrier, rack, path, mode, route, fail, .. } = peer;
+        let PeerKeysDraft { name, address, carrier, rack, wan, path, mode, route, fail, .. } = peer;
         PeerDraft {
             name,
             address,
@@ -115,6 +115,7 @@ impl KeyFiles<'_> {
             next_key,
             carrier,
             rack,
+            wan,
             path,
             mode,
             route,

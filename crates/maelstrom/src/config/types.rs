@@ -262,6 +262,8 @@ pub struct Peer {
     pub carrier: Option<SocketAddr>,
     /// The rack that it belongs to: peers of one rack have the same networks.
     pub rack: Option<String>,
+    /// Interface by which packets to and from its site pass, in passive mode; `None` for that of `[gateway]`.
+    pub wan: Option<String>,
     /// Whether missing packets may have taken another path.
     pub path: PathChoice,
     /// How packets travel to its site.

@@ -112,6 +112,29 @@ pub struct FateStatus {
     pub residual_percent: f64,
 }
 
+/// WAN interfaces of peers in passive mode that are gone, and the number of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LostWans<'a> {
+    pub(crate) names: Vec<&'a str>,
+    pub(crate) others: usize,
+}
+
+impl LostWans<'_> {
+    fn are_all(&self) -> bool {
+        !self.names.is_empty() && self.others == 0
+    }
+
+    /// Returns the reason why they degrade the gateway, if they do.
+    fn reason(&self) -> Option<ReasonStatus> {
+        let text = match &*self.names {
+            [] => return None,
+            [name] => format!("the WAN interface {name} is gone, and with it the tap"),
+            names => format!("the WAN interfaces {} are gone, and with them the taps", names.join(" and ")),
+        };
+        Some(ReasonStatus { id: "no_tap".to_owned(), peer: None, text })
+    }
+}
+
 /// The way of recovered packets into the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Injection<'a> {
@@ -169,13 +192,13 @@ impl HealthStatus {
     /// mode may be missing: `unrouted` says why.
     pub(crate) fn of_gateway(
         peers: &[PeerStatus],
-        has_tap: bool,
+        lost: &LostWans<'_>,
         injection: Injection<'_>,
         rack: Option<&RackStatus>,
         unrouted: &[String],
     ) -> Self {
         let peers: Vec<&Self> = peers.iter().map(|peer| &peer.health).collect();
-        Self::of_all(&peers, has_tap, injection).with_rack(rack).with_routes(unrouted)
+        Self::of_all(&peers, lost, injection).with_rack(rack).with_routes(unrouted)
     }
 
     fn with_rack(self, rack: Option<&RackStatus>) -> Self {
@@ -204,16 +227,12 @@ impl HealthStatus {
         self
     }
 
-    fn of_all(peers: &[&Self], has_tap: bool, injection: Injection<'_>) -> Self {
-        let mut reasons = Vec::new();
-        if !has_tap {
-            let text = "the WAN interface is gone, and with it the tap".to_owned();
-            reasons.push(ReasonStatus { id: "no_tap".to_owned(), peer: None, text });
-        }
+    fn of_all(peers: &[&Self], lost: &LostWans<'_>, injection: Injection<'_>) -> Self {
+        let mut reasons = Vec::from_iter(lost.reason());
         reasons.extend(injection.reason());
         reasons.extend(peers.iter().flat_map(|peer| peer.reasons.clone()));
         let is = |peer: &Self, condition: Condition| peer.state == condition.id();
-        let condition = if !has_tap || peers.iter().all(|peer| is(peer, Condition::Down)) {
+        let condition = if lost.are_all() || peers.iter().all(|peer| is(peer, Condition::Down)) {
             Condition::Down
         } else if reasons.is_empty() {
             Condition::Protected
@@ -338,26 +357,34 @@ mod tests {
         let poor = || peer(Condition::Degraded, &[Concern::ResidualIn]);
         let down = || peer(Condition::Down, &[Concern::PeerDown]);
         let (open, closed) = (Injection::AsWanted, Injection::Impossible("wan0 is down"));
-        for (peers, has_tap, injection, state, reasons) in [
-            (vec![good(), good()], true, open, "protected", &[][..]),
-            (vec![good(), poor()], true, open, "degraded", &["residual_in"]),
-            (vec![good(), down()], true, open, "degraded", &["peer_down"]),
-            (vec![down(), down()], true, open, "down", &["peer_down", "peer_down"]),
-            (vec![down(), poor()], true, open, "degraded", &["peer_down", "residual_in"]),
-            (vec![good()], true, Injection::ByTun("no CAP_BPF"), "degraded", &["injection_by_tun"]),
-            (vec![good()], true, closed, "degraded", &["no_injection"]),
-            (vec![good()], false, closed, "down", &["no_tap", "no_injection"]),
+        let lost = |names: &[&'static str], others| LostWans { names: names.to_vec(), others };
+        for (peers, lost, injection, state, reasons) in [
+            (vec![good(), good()], lost(&[], 1), open, "protected", &[][..]),
+            (vec![good(), poor()], lost(&[], 1), open, "degraded", &["residual_in"]),
+            (vec![good(), down()], lost(&[], 1), open, "degraded", &["peer_down"]),
+            (vec![down(), down()], lost(&[], 1), open, "down", &["peer_down", "peer_down"]),
+            (vec![down(), poor()], lost(&[], 1), open, "degraded", &["peer_down", "residual_in"]),
+            (vec![good()], lost(&[], 1), Injection::ByTun("no CAP_BPF"), "degraded", &["injection_by_tun"]),
+            (vec![good()], lost(&[], 1), closed, "degraded", &["no_injection"]),
+            (vec![good()], lost(&["wan0"], 1), open, "degraded", &["no_tap"]),
+            (vec![good()], lost(&["wan0"], 0), closed, "down", &["no_tap", "no_injection"]),
         ] {
             let peers: Vec<&HealthStatus> = peers.iter().collect();
-            let health = HealthStatus::of_all(&peers, has_tap, injection);
+            let health = HealthStatus::of_all(&peers, &lost, injection);
             assert_eq!(health.state, state, "{health:?}");
             let ids: Vec<&str> = health.reasons.iter().map(|reason| reason.id.as_str()).collect();
             assert_eq!(ids, reasons);
         }
-        let health = HealthStatus::of_all(&[&good(), &down()], true, open);
+        let none = LostWans::default();
+        let health = HealthStatus::of_all(&[&good(), &down()], &none, open);
         assert_eq!(health.text, "degraded, 1 of 2 peers protected");
-        let health = HealthStatus::of_all(&[&good()], true, closed);
+        let health = HealthStatus::of_all(&[&good()], &none, closed);
         assert_eq!(health.reasons[0].text, "recovered packets cannot be injected: wan0 is down");
+        let health = HealthStatus::of_all(&[&good()], &lost(&["wan0", "wan2"], 1), open);
+        assert_eq!(
+            health.reasons[0].text,
+            "the WAN interfaces wan0 and wan2 are gone, and with them the taps"
+        );
     }
 
     #[test]
@@ -385,20 +412,25 @@ mod tests {
         let good = peer(Condition::Protected, &[]);
         let of = |parts: Vec<PartStatus>| {
             let rack = RackStatus { parts, ..RackStatus::default() };
-            HealthStatus::of_all(&[&good], true, Injection::AsWanted).with_rack(Some(&rack))
+            HealthStatus::of_all(&[&good], &LostWans::default(), Injection::AsWanted).with_rack(Some(&rack))
         };
         assert!(of(vec![part("east-1", &["east-2"])]).is_protected());
         let poor = of(vec![part("east-1", &["east-2"]), part("east-2", &[])]);
         assert_eq!(poor.text, "degraded, 1 of 1 peers protected");
         assert_eq!(poor.reasons[0].text, "no gateway of the rack protects east-2");
-        let down = HealthStatus::of_all(&[&peer(Condition::Down, &[])], true, Injection::AsWanted);
+        let down =
+            HealthStatus::of_all(&[&peer(Condition::Down, &[])], &LostWans::default(), Injection::AsWanted);
         let rack = RackStatus { parts: vec![part("east-1", &[])], ..RackStatus::default() };
         assert!(down.with_rack(Some(&rack)).is_down());
     }
 
     #[test]
     fn a_route_that_is_missing_degrades_a_gateway() {
-        let good = HealthStatus::of_all(&[&peer(Condition::Protected, &[])], true, Injection::AsWanted);
+        let good = HealthStatus::of_all(
+            &[&peer(Condition::Protected, &[])],
+            &LostWans::default(),
+            Injection::AsWanted,
+        );
         assert!(good.clone().with_routes(&[]).is_protected());
         let poor = good.with_routes(&["undrop1 is down".to_owned()]);
         assert_eq!((&*poor.state, &*poor.reasons[0].id), ("degraded", "no_route"));

@@ -274,7 +274,7 @@ impl Passive {
             // The datagrams wait for the tap, at the next turn at the latest.
             return Ok(());
         }
-        self.read_tap_to_its_end();
+        (0..self.ports.wans.len()).for_each(|wan| self.read_tap_to_its_end(wan));
         let now_us = clock_us();
         self.engine.now_us = now_us;
         self.engine.flush(&mut self.ports.outlets);
@@ -399,8 +399,8 @@ fn check(
              at a quiet time"
         ));
     }
-    let (own_listen, own_wan) = (present.gateway.listen, &present.gateway.wan);
-    if (listen, wan) == (own_listen, own_wan) {
+    let (own_listen, own_wan) = (present.gateway.listen, present.wans().join(", "));
+    if (listen, wan) == (own_listen, own_wan.as_str()) {
         return Ok(());
     }
     Err(format!(

@@ -18,6 +18,7 @@ use crate::config::GatewayConfig;
 use crate::engine::{ALL_OUTGOING, Engine};
 use crate::error::StartError;
 use crate::passive::{Passive, clock_us};
+use crate::taps::Wan;
 
 /// Longest wait for the other process, which kills this one if it waits longer for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -59,19 +60,19 @@ pub(crate) struct Former {
 }
 
 impl Inheritance {
-    /// Takes over by `link` from the process at its other end. `tap` has been open for a while, and `engine`
-    /// has done nothing yet.
+    /// Takes over by `link` from the process at its other end. The taps of `wans` have been open for a while,
+    /// and `engine` has done nothing yet.
     ///
     /// # Errors
     /// The step that failed.
     pub(crate) fn take(
         mut link: Link,
         config: &GatewayConfig,
-        tap: &mut Tap,
+        wans: &mut [Wan],
         engine: &mut Engine,
     ) -> Result<Self, StartError> {
         let failed = |error| StartError::new("take over from the present process", error);
-        let (listen, wan) = (config.gateway.listen, config.gateway.wan.clone());
+        let (listen, wan) = (config.gateway.listen, config.wans().join(", "));
         let rack = config.rack.as_ref().map(|rack| rack.core().mark());
         let tunnel = super::device(config);
         link.send(&Message::Ready { version: VERSION, listen, wan, rack, tunnel }, &[]).map_err(failed)?;
@@ -84,14 +85,14 @@ impl Inheritance {
         }
         engine.gateway.watch_for(clock_us(), &read(peers).map_err(failed)?);
         link.send(&Message::Watching, &[]).map_err(failed)?;
-        let Left { cut_us, peers, rack, tunnel } = watch(&mut link, tap, engine).map_err(failed)?;
+        let Left { cut_us, peers, rack, tunnel } = watch(&mut link, wans, engine).map_err(failed)?;
         // In the reverse order of that in which they were passed.
         let mut passed = || link.take_passed().ok_or_else(|| failed(io::ErrorKind::InvalidData.into()));
         let tunnel = tunnel.then(&mut passed).transpose()?;
         let rack = rack.map(|rack| passed().map(|socket| (UdpSocket::from(socket), rack))).transpose()?;
         let socket = RepairSocket::adopt(passed()?).map_err(failed)?;
         let sessions = engine.gateway.resume(clock_us(), &peers);
-        if tap.kind() != TapKind::Ebpf {
+        for tap in taps(wans).filter(|tap| tap.kind() != TapKind::Ebpf) {
             // Its captures have no times. All of them are older than this.
             engine.watch_arrivals(tap).map_err(failed)?;
         }
@@ -108,9 +109,9 @@ impl Inheritance {
 
 /// Watches the packets that arrive, until the other process stops; returns what that one leaves.
 #[expect(clippy::disallowed_methods, reason = "not a core: bounds the wait for another process")]
-fn watch(link: &mut Link, tap: &mut Tap, engine: &mut Engine) -> io::Result<Left> {
+fn watch(link: &mut Link, wans: &mut [Wan], engine: &mut Engine) -> io::Result<Left> {
     let mut poller = Poller::new()?;
-    poller.add(tap, 0, Interest::Readable)?;
+    taps(wans).try_for_each(|tap| poller.add(tap, 0, Interest::Readable))?;
     poller.add(&link.as_fd(), 1, Interest::Readable)?;
     let end = std::time::Instant::now() + PATIENCE;
     while std::time::Instant::now() < end {
@@ -122,11 +123,19 @@ fn watch(link: &mut Link, tap: &mut Tap, engine: &mut Engine) -> io::Result<Left
             Some(_) => return Err(io::ErrorKind::InvalidData.into()),
             None => {}
         }
-        if !engine.watch_arrivals(tap)? {
+        let mut more = false;
+        for tap in taps(wans) {
+            more |= engine.watch_arrivals(tap)?;
+        }
+        if !more {
             poller.wait(Some(LOOK))?.for_each(drop);
         }
     }
     Err(io::ErrorKind::TimedOut.into())
+}
+
+fn taps(wans: &mut [Wan]) -> impl Iterator<Item = &mut Tap> {
+    wans.iter_mut().filter_map(|wan| wan.tap.as_mut())
 }
 
 fn read(peers: Vec<Session>) -> io::Result<Vec<PeerHandover>> {
@@ -187,13 +196,14 @@ impl Passive {
     fn on_alone(&mut self) {
         self.exporter.configure(&self.config);
         self.segments.expire();
-        let wanted = &self.config.gateway.tun;
-        let Some(inlet) = &mut self.ports.outlets.inlet else { return };
-        let present = inlet.tun().name().to_owned();
-        if present != *wanted
-            && let Err(error) = inlet.rename(wanted)
-        {
-            warn!("TUN device {present} keeps its name, because it cannot be named {wanted}: {error}");
+        for (number, inlet) in self.ports.outlets.inlets.iter_mut().enumerate() {
+            let (Some(inlet), wanted) = (inlet, self.config.tun_of(number)) else { continue };
+            let present = inlet.tun().name().to_owned();
+            if present != wanted
+                && let Err(error) = inlet.rename(&wanted)
+            {
+                warn!("TUN device {present} keeps its name, because it cannot be named {wanted}: {error}");
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use netlab::Namespace;
 use netlab::emulator::{Emulator, EmulatorConfig};
 use netlab::namespace::{Child, Route};
 use netlab::traffic::Between;
+use nix::sys::signal::Signal;
 use simnet::link::LinkConfig;
 
 use super::pair::make_directory;
@@ -40,6 +41,15 @@ pub enum Modes {
     Tunnels,
     /// The first two have a tunnel to the third alone, which forwards between them.
     Star,
+    /// The first two have a link each to the third, which forwards between them. All are passive.
+    Hub,
+}
+
+impl Modes {
+    /// Whether the first two have one peer each, the third.
+    fn is_star(self) -> bool {
+        matches!(self, Self::Star | Self::Hub)
+    }
 }
 
 /// Three sites. Each has one host. All of it vanishes when this is dropped.
@@ -50,6 +60,8 @@ pub enum Modes {
 ///                                link
 ///                              gateway 3 ── host 10.81.3.0/24
 /// ```
+///
+/// In [`Modes::Hub`], gateway 3 is in the place of the backbone.
 pub struct ThreeSites {
     program: PathBuf,
     modes: Modes,
@@ -73,8 +85,8 @@ impl ThreeSites {
     /// # Errors
     /// If privilege is missing, or a gateway does not find the others; the error contains the logs.
     pub fn start(program: &Path, modes: Modes, sections: &str, seed: u64) -> anyhow::Result<Self> {
-        let backbone = Namespace::create("backbone")?;
-        backbone.sysctl("net.ipv4.ip_forward", "1")?;
+        let backbone = Namespace::create(if modes == Modes::Hub { "gateway-3" } else { "backbone" })?;
+        prepare_router(&backbone)?;
         let mut lab = Self {
             program: program.to_owned(),
             modes,
@@ -84,13 +96,17 @@ impl ThreeSites {
             hosts: Vec::new(),
             directory: make_directory()?,
         };
-        for site in 1..=SITES {
+        for site in 1..=if modes == Modes::Hub { 2 } else { SITES } {
             lab.add_site(site, &backbone, seed)?;
         }
-        // The path of the passive pair. Nobody but its peers knows the other sites.
-        for site in if modes == Modes::Mixed { &[1, 2][..] } else { &[] } {
+        // The path of passive pairs. Nobody but their peers knows the other sites.
+        for site in if matches!(modes, Modes::Mixed | Modes::Hub) { &[1, 2][..] } else { &[] } {
             let via = format!("10.83.{site}.2").parse().context("an address of the laboratory")?;
             backbone.add_route(&Route::to(network(*site)?).via(via).interface(&wan(*site)))?;
+        }
+        if modes == Modes::Hub {
+            lab.add_host(3, &backbone)?;
+            lab.gateways.push(backbone);
         }
         lab.write_files(sections)?;
         for site in 1..=SITES {
@@ -104,19 +120,8 @@ impl ThreeSites {
         let address =
             |text: String| -> anyhow::Result<IpNet> { text.parse().context("a network of the laboratory") };
         let gateway = Namespace::create(&format!("gateway-{site}"))?;
-        for (key, value) in [
-            ("net.ipv4.ip_forward", "1"),
-            ("net.ipv4.conf.all.rp_filter", "2"),
-            ("net.ipv4.conf.default.rp_filter", "2"),
-        ] {
-            gateway.sysctl(key, value)?;
-        }
-        let host = Namespace::create(&format!("host-{site}"))?;
-        host.add_veth("eth0", &gateway, "lan0", 1300)?;
-        gateway.add_address("lan0", address(format!("10.81.{site}.1/24"))?)?;
-        host.add_address("eth0", address(format!("10.81.{site}.2/24"))?)?;
-        let everywhere = || address("0.0.0.0/0".to_owned());
-        host.add_route(&Route::to(everywhere()?).via(format!("10.81.{site}.1").parse()?))?;
+        prepare_router(&gateway)?;
+        self.add_host(site, &gateway)?;
         let link = LinkConfig {
             rate_bps: Some(RATE_BPS),
             delay_us: DELAY_US,
@@ -129,8 +134,18 @@ impl ThreeSites {
         backbone.add_address(&wan(site), address(format!("10.83.{site}.1/24"))?)?;
         gateway.add_address(&wan(site), address(format!("10.83.{site}.2/24"))?)?;
         let via = format!("10.83.{site}.1").parse()?;
-        gateway.add_route(&Route::to(everywhere()?).via(via).interface(&wan(site)))?;
+        let everywhere = address("0.0.0.0/0".to_owned())?;
+        gateway.add_route(&Route::to(everywhere).via(via).interface(&wan(site)))?;
         self.gateways.push(gateway);
+        Ok(())
+    }
+
+    fn add_host(&mut self, site: usize, gateway: &Namespace) -> anyhow::Result<()> {
+        let host = Namespace::create(&format!("host-{site}"))?;
+        host.add_veth("eth0", gateway, "lan0", 1300)?;
+        gateway.add_address("lan0", format!("10.81.{site}.1/24").parse()?)?;
+        host.add_address("eth0", format!("10.81.{site}.2/24").parse()?)?;
+        host.add_route(&Route::to("0.0.0.0/0".parse()?).via(format!("10.81.{site}.1").parse()?))?;
         self.hosts.push(host);
         Ok(())
     }
@@ -141,29 +156,34 @@ impl ThreeSites {
             KeyText::generate().context("drawing a key")?.write_new(&file).context("writing a key file")?;
         }
         for site in 1..=SITES {
+            let is_star = self.modes.is_star();
+            let is_hub = self.modes == Modes::Hub;
             let mut text = format!(
-                "[gateway]\nwan = \"{}\"\nlisten = \"10.83.{site}.2:4700\"\ncontrol = \"{}\"\n",
-                wan(site),
+                "[gateway]\nwan = \"{}\"\nlisten = \"{}\"\ncontrol = \"{}\"\n",
+                wan(if is_hub && site == 3 { 1 } else { site }),
+                self.listen(site),
                 self.control(site).display()
             );
-            let is_star = self.modes == Modes::Star;
             for peer in (1..=SITES).filter(|&peer| peer != site && (!is_star || site == 3 || peer == 3)) {
                 let (one, other) = (site.min(peer), site.max(peer));
-                let is_passive = self.modes == Modes::Mixed && other != 3;
+                let is_passive = is_hub || self.modes == Modes::Mixed && other != 3;
                 let mode = if is_passive { "passive" } else { "tunnel" };
                 let is_behind = |&at: &usize| if is_star && site != 3 { at != site } else { at == peer };
                 let networks = (1..=SITES).filter(is_behind).map(network);
                 let networks = networks.collect::<anyhow::Result<Vec<_>>>()?;
                 write!(
                     text,
-                    "[[peer]]\nname = \"site-{peer}\"\naddress = \"10.83.{peer}.2:4700\"\n\
+                    "[[peer]]\nname = \"site-{peer}\"\naddress = \"{}\"\n\
                      networks = [{}]\nmode = \"{mode}\"\nkey_file = \"{one}-{other}.key\"\n",
+                    self.listen(peer),
                     networks.iter().map(|network| format!("\"{network}\"")).collect::<Vec<_>>().join(", ")
                 )?;
+                if is_hub && (site, peer) == (3, 2) {
+                    writeln!(text, "wan = \"{}\"", wan(2))?;
+                }
             }
             text += sections;
-            let file = self.directory.join(format!("gateway-{site}.toml"));
-            fs::write(file, text).context("writing a gateway's configuration")?;
+            fs::write(self.file(site), text).context("writing a gateway's configuration")?;
         }
         Ok(())
     }
@@ -172,7 +192,7 @@ impl ThreeSites {
         let log =
             fs::File::create(self.directory.join(format!("gateway-{site}.log"))).context("making a log")?;
         let mut command = Command::new(&self.program);
-        let file = self.directory.join(format!("gateway-{site}.toml"));
+        let file = self.file(site);
         command.args(["gateway", "run", "--config"]).arg(file);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let started = self.gateways[site - 1].spawn(command);
@@ -193,6 +213,31 @@ impl ThreeSites {
             sleep(Duration::from_millis(20));
         }
         Ok(())
+    }
+
+    /// Address of the repair channel of a site's gateway.
+    fn listen(&self, site: usize) -> String {
+        let is_hub = self.modes == Modes::Hub && site == 3;
+        if is_hub { "10.83.1.1:4700".to_owned() } else { format!("10.83.{site}.2:4700") }
+    }
+
+    /// The configuration of a site's gateway.
+    pub fn file(&self, site: usize) -> PathBuf {
+        self.directory.join(format!("gateway-{site}.toml"))
+    }
+
+    /// The namespace of a site's gateway.
+    pub fn gateway(&self, site: usize) -> &Namespace {
+        &self.gateways[site - 1]
+    }
+
+    /// Lets the gateway of a site read its file again.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn reload(&mut self, site: usize) -> anyhow::Result<()> {
+        let process = self.processes[site - 1].as_mut().context("the gateway does not run")?;
+        process.signal(Signal::SIGHUP).context("asking for a reload")
     }
 
     fn control(&self, site: usize) -> PathBuf {
@@ -257,6 +302,17 @@ impl ThreeSites {
         }
         Ok(())
     }
+}
+
+fn prepare_router(namespace: &Namespace) -> anyhow::Result<()> {
+    for (key, value) in [
+        ("net.ipv4.ip_forward", "1"),
+        ("net.ipv4.conf.all.rp_filter", "2"),
+        ("net.ipv4.conf.default.rp_filter", "2"),
+    ] {
+        namespace.sysctl(key, value)?;
+    }
+    Ok(())
 }
 
 fn network(site: usize) -> anyhow::Result<IpNet> {

@@ -37,6 +37,7 @@ mod roaming;
 mod schema;
 mod secrets;
 mod several_paths;
+mod several_wans;
 mod split;
 mod stalls;
 mod supervision;

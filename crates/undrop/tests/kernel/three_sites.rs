@@ -21,7 +21,7 @@ fn start(sections: &str) -> ThreeSites {
     ThreeSites::start(Path::new(PROGRAM), Modes::Mixed, sections, 0).unwrap()
 }
 
-fn stream(lab: &ThreeSites, from: usize, to: usize) -> UdpReport {
+pub(crate) fn stream(lab: &ThreeSites, from: usize, to: usize) -> UdpReport {
     let plan = UdpStream {
         pace: Pace::Packets(300.0),
         payload_bytes: 700,

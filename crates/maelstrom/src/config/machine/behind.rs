@@ -6,11 +6,13 @@
 
 use std::io;
 
+use diagnostics::settings::Setting;
 use diagnostics::{Diagnostic, Findings};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
 use super::super::draft::Draft;
 use super::super::types::TapChoice;
+use super::super::wans;
 use super::bypass::{DUMP, find, query, text};
 use super::facts::Facts;
 use super::filters::{Hook, each_filter};
@@ -60,11 +62,11 @@ pub(super) struct EgressFilter {
 }
 
 pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
-    let Some(wan) = &draft.gateway.wan else { return };
     // A packet socket sees packets after the filters of its own interface.
     let is_late = draft.gateway.tap.as_ref().is_some_and(|tap| tap.value == TapChoice::Packet);
     let is_filter = facts.kernel_version().is_some_and(|version| version < TCX_MIN);
     for EgressFilter { device, kind, is_early } in &facts.rules.egress_filters {
+        let Some(wan) = facts.wan_above(draft, device) else { continue };
         if *device == wan.value && (is_late || is_filter && *is_early) {
             continue;
         }
@@ -86,7 +88,11 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
             .help("or let the tap be a packet socket, if the filter is on the WAN interface itself: `tap = \"packet\"`"),
         );
     }
-    if !facts.rules.bridge_chains.is_empty() && facts.is_on_bridge(&wan.value) {
+    let on_bridge = |wan: &Setting<String>| facts.is_on_bridge(&wan.value);
+    for wan in wans::of_draft(draft).into_iter().filter(on_bridge) {
+        if facts.rules.bridge_chains.is_empty() {
+            continue;
+        }
         findings.add(
             Diagnostic::warning(
                 "bridge-rules",

@@ -8,7 +8,7 @@ use maelstrom_core::{RepairRate, Schedule, auto};
 
 use super::super::draft::Draft;
 use super::super::types::{Mode, MtuChoice};
-use super::super::{memory, tunnel};
+use super::super::{memory, tunnel, wans};
 use super::facts::{Facts, first_host};
 use crate::segments::{HEADERS_V4, HEADERS_V6, PACKET_MIN};
 
@@ -182,10 +182,12 @@ fn floor_of_auto(lan: &Limit, wan: &Limit, overhead: impl Fn(&Schedule) -> u32) 
     )
 }
 
-/// The limit of the path. A stated `wan_mtu` larger than the interface's MTU has no effect.
+/// The limit of the path: of several interfaces, the narrowest counts. A stated `wan_mtu` larger than its MTU
+/// has no effect.
 fn wan_limit(draft: &Draft, facts: &Facts, findings: &mut Findings) -> Option<Limit> {
-    let wan = draft.gateway.wan.as_ref();
-    let interface = wan.and_then(|wan| facts.interface(&wan.value));
+    let wans = wans::of_draft(draft);
+    let present = wans.iter().filter_map(|wan| Some((wan, facts.interface(&wan.value)?)));
+    let (wan, interface) = present.min_by_key(|(_, interface)| interface.mtu).unzip();
     let stated = draft.gateway.wan_mtu.as_ref()?;
     match (stated.value, interface) {
         (Some(mtu), Some(interface)) if u32::from(mtu) > interface.mtu => {
@@ -237,11 +239,11 @@ fn lan_limit(draft: &Draft, facts: &Facts, wan: u32) -> Option<Limit> {
             span: None,
         });
     }
-    let own = [&draft.gateway.wan, &draft.gateway.tun];
-    // Ports of the WAN interface carry the repairs, and no packets of the site.
-    let name = draft.gateway.wan.as_ref().map_or("", |wan| wan.value.as_str());
-    let below: Vec<u32> = facts.below(name).iter().map(|interface| interface.index).collect();
-    let is_own = |name: &str| own.iter().any(|own| own.as_ref().is_some_and(|own| own.value == name));
+    let own: Vec<_> = wans::of_draft(draft).into_iter().chain(draft.gateway.tun.clone()).collect();
+    // Ports of a WAN interface carry the repairs, and no packets of the site.
+    let below = own.iter().flat_map(|own| facts.below(&own.value));
+    let below: Vec<u32> = below.map(|interface| interface.index).collect();
+    let is_own = |name: &str| own.iter().any(|own| own.value == name);
     let others =
         facts.interfaces.as_ref()?.iter().filter(|one| one.up && !one.loopback && !is_own(&one.name));
     let others = others.filter(|one| !below.contains(&one.index));
@@ -271,7 +273,12 @@ fn route_limit(draft: &Draft, facts: &Facts) -> Option<u32> {
 fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
     // Routes into a tunnel are the gateway's, and its device has an MTU that fits.
     let passive = draft.peers.iter().filter(|peer| tunnel::mode(draft, peer) != Some(Mode::Tunnel));
-    let networks: Vec<&IpNet> = passive.flat_map(|peer| &peer.networks).map(|n| &n.value).collect();
+    let of_peer = |peer| (peer, wans::of_peer(draft, peer).unwrap_or("WAN"));
+    let placed: Vec<(&IpNet, &str)> = passive
+        .map(of_peer)
+        .flat_map(|(peer, wan)| peer.networks.iter().map(move |network| (&network.value, wan)))
+        .collect();
+    let networks: Vec<&IpNet> = placed.iter().map(|(network, _)| *network).collect();
     let v4 = networks.iter().any(|network| matches!(network, IpNet::V4(_)));
     let v6 = networks.iter().any(|network| matches!(network, IpNet::V6(_)));
     if fit < if v6 { LAN_MTU_MIN_V6 } else { LAN_MTU_MIN_V4 } {
@@ -279,13 +286,12 @@ fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
             "choose a code with a smaller repair overhead, or a path that carries larger packets".to_owned(),
         ];
     }
-    let wan = draft.gateway.wan.as_ref().map_or("WAN", |wan| wan.value.as_str());
     let mut help = vec![format!("if no host sends packets of more than {fit} bytes, set `lan_mtu = {fit}`")];
     if networks.is_empty() {
         return help;
     }
     let mut routes = "otherwise lower the MTU of the routes, here and at the peers:".to_owned();
-    for network in networks.iter().take(ROUTES_SHOWN_MAX) {
+    for (network, wan) in placed.iter().take(ROUTES_SHOWN_MAX) {
         let route = facts.routes.get(&first_host(network)).and_then(Option::as_ref);
         let via = match route {
             Some(route) => route.gateway.map_or(String::new(), |gateway| format!(" via {gateway}")),
@@ -297,9 +303,13 @@ fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
         routes += "\nand so on for each network";
     }
     help.push(routes);
-    let clamp = Clamp { wan, mtu: fit, v4, v6 };
-    help.push(clamp.nft());
-    help.push(clamp.iptables());
+    let mut wans: Vec<&str> = placed.iter().map(|(_, wan)| *wan).collect();
+    wans.dedup();
+    for wan in wans {
+        let clamp = Clamp { wan, mtu: fit, v4, v6 };
+        help.push(clamp.nft());
+        help.push(clamp.iptables());
+    }
     help
 }
 

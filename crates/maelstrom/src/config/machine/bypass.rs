@@ -11,6 +11,7 @@ use netlink_sys::{Socket, SocketAddr};
 
 use super::super::cross::fixed;
 use super::super::draft::Draft;
+use super::super::wans;
 use super::facts::Facts;
 use super::filters::{Hook, each_filter};
 use super::netlink::Netlink;
@@ -72,15 +73,16 @@ const TUNNELS: [&str; 17] = [
     "xfrm",
 ];
 
-/// Adds findings about the draft's WAN interface, the devices below it, and the routes to its peers. Facts
+/// Adds findings about the draft's WAN interfaces, the devices below them, and the routes to its peers. Facts
 /// that cannot be read give none.
 pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
-    let Some(wan) = &draft.gateway.wan else { return };
-    let below = facts.below(&wan.value);
-    for device in [wan.value.as_str()].into_iter().chain(below.iter().map(|lower| lower.name.as_str())) {
-        ways_past_the_tap(wan, device, findings);
+    for wan in &wans::of_draft(draft) {
+        let below = facts.below(&wan.value);
+        for device in [wan.value.as_str()].into_iter().chain(below.iter().map(|lower| lower.name.as_str())) {
+            ways_past_the_tap(wan, device, findings);
+        }
     }
-    repairs_in_tunnels(draft, &wan.value, findings);
+    repairs_in_tunnels(draft, findings);
 }
 
 /// Adds findings about the WAN interface itself, or about a device below it, which may concern other packets
@@ -119,8 +121,9 @@ fn ways_past_the_tap(wan: &Setting<String>, device: &str, findings: &mut Finding
 }
 
 /// A tunnel over the WAN may itself lead to a protected network. Then each repair causes further ones.
-fn repairs_in_tunnels(draft: &Draft, wan: &str, findings: &mut Findings) {
+fn repairs_in_tunnels(draft: &Draft, findings: &mut Findings) {
     for peer in &draft.peers {
+        let Some(wan) = wans::of_peer(draft, peer) else { continue };
         let Some(address) = peer.address.as_ref().and_then(fixed) else { continue };
         let Some(interface) = interface_to(address.value.ip()).filter(|interface| interface != wan) else {
             continue;

@@ -8,11 +8,13 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use diagnostics::settings::Setting;
 use nix::fcntl::AtFlags;
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::super::draft::Draft;
 use super::super::paths::stated;
+use super::super::wans;
 use super::netlink::Netlink;
 use super::record::RecordPlace;
 use super::route::{Interface, Route, below};
@@ -89,9 +91,12 @@ impl Facts {
     /// Reads the machine. Changes nothing and sends nothing.
     pub(super) fn gather(draft: &Draft) -> Self {
         let (interfaces, routes) = read_network(draft);
-        let wan = draft.gateway.wan.as_ref().map_or("", |wan| wan.value.as_str());
-        let lower = below(interfaces.as_deref().unwrap_or_default(), wan);
-        let rules = Rules::gather(wan, lower.iter().map(|interface| interface.name.as_str()));
+        let wans = wans::of_draft(draft);
+        let names: Vec<&str> = wans.iter().map(|wan| wan.value.as_str()).collect();
+        let present = interfaces.as_deref().unwrap_or_default();
+        let lower = names.iter().flat_map(|wan| below(present, wan));
+        let lower: Vec<&str> = lower.map(|interface| interface.name.as_str()).collect();
+        let rules = Rules::gather(&names, &lower);
         let listen = draft.gateway.listen.as_ref();
         Self {
             interfaces,
@@ -135,6 +140,14 @@ impl Facts {
     /// The interfaces below another one.
     pub(super) fn below(&self, name: &str) -> Vec<&Interface> {
         below(self.interfaces.as_deref().unwrap_or_default(), name)
+    }
+
+    /// The WAN interface of a draft that is this device, or lies above it; else the first one.
+    pub(super) fn wan_above(&self, draft: &Draft, device: &str) -> Option<Setting<String>> {
+        let mut wans = wans::of_draft(draft);
+        let is_below = |wan: &str| self.below(wan).iter().any(|lower| lower.name == device);
+        let at = wans.iter().position(|wan| wan.value == device || is_below(&wan.value)).unwrap_or(0);
+        (at < wans.len()).then(|| wans.swap_remove(at))
     }
 
     /// Whether packets of this interface pass a bridge below its hooks.

@@ -42,8 +42,8 @@ fn obstacle(facts: &Facts) -> Option<&'static str> {
 
 /// Rules below the WAN interface see lost packets, and no recovered ones.
 fn below_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
-    let Some(wan) = &draft.gateway.wan else { return };
     for device in &facts.rules.below_wan {
+        let Some(wan) = facts.wan_above(draft, device) else { continue };
         findings.add(
             Diagnostic::warning(
                 "ingress-below-wan",

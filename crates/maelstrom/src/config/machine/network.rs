@@ -1,11 +1,13 @@
 //! Interfaces, addresses and routes.
 
+use diagnostics::settings::Setting;
 use diagnostics::{Diagnostic, Findings};
 
 use super::super::cross::fixed;
 use super::super::draft::Draft;
 use super::super::tunnel;
 use super::super::types::Mode;
+use super::super::wans;
 use super::facts::{Facts, first_host};
 use super::route::Interface;
 
@@ -19,7 +21,7 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         );
         return;
     };
-    wan_is_ready(draft, interfaces, findings);
+    wans::of_draft(draft).iter().for_each(|wan| wan_is_ready(wan, interfaces, findings));
     tun_is_free(draft, facts, findings);
     listen_is_ours(draft, facts, interfaces, findings);
     routes_lead_to_wan(draft, facts, findings);
@@ -27,8 +29,7 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     peers_are_elsewhere(draft, interfaces, findings);
 }
 
-fn wan_is_ready(draft: &Draft, interfaces: &[Interface], findings: &mut Findings) {
-    let Some(wan) = &draft.gateway.wan else { return };
+fn wan_is_ready(wan: &Setting<String>, interfaces: &[Interface], findings: &mut Findings) {
     let name = &wan.value;
     let Some(interface) = interfaces.iter().find(|interface| interface.name == *name) else {
         let names = listed(interfaces.iter().filter(|one| !one.loopback).map(|one| one.name.as_str()));
@@ -129,12 +130,12 @@ fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findin
 /// The tap does not see packets that leave by another interface, so that they get no repairs. Packets for
 /// peers in tunnel mode have a route when the gateway runs; that to the peer itself is needed all the same.
 fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
-    let Some(wan) = &draft.gateway.wan else { return };
-    // An absent interface, or one that is down, has no routes and was reported already.
-    if facts.interface(&wan.value).is_none_or(|interface| !interface.up) {
-        return;
-    }
     for peer in &draft.peers {
+        let Some(wan) = wans::of_peer(draft, peer) else { return };
+        // An absent interface, or one that is down, has no routes and was reported already.
+        if facts.interface(wan).is_none_or(|interface| !interface.up) {
+            continue;
+        }
         let address = peer.address.iter().filter_map(fixed);
         let address = address.map(|a| (a.value.ip(), a.value.ip().to_string(), a.span));
         let networks = peer.networks.iter().filter(|_| tunnel::mode(draft, peer) != Some(Mode::Tunnel));
@@ -145,20 +146,23 @@ fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
                 Some(None) => findings.add(
                     Diagnostic::warning("no-route", format!("there is no route to {shown}"))
                         .at(span)
-                        .help(format!("ip route add {shown} via NEXTHOP dev {}", wan.value)),
+                        .help(format!("ip route add {shown} via NEXTHOP dev {wan}")),
                 ),
-                Some(Some(route)) if route.interface == wan.value => {}
+                Some(Some(route)) if route.interface == wan => {}
                 Some(Some(route)) => findings.add(
                     Diagnostic::warning(
                         "other-interface",
                         format!(
-                            "traffic to {shown} leaves through `{}`, not through `{}`",
-                            route.interface, wan.value
+                            "traffic to {shown} leaves through `{}`, not through `{wan}`",
+                            route.interface
                         ),
                     )
                     .at(span)
                     .note("the gateway watches only `wan`: traffic on another interface is not protected")
-                    .help(format!("set `wan` to `{}`, or correct the route to {shown}", route.interface)),
+                    .help(format!(
+                        "set `wan` to `{}`, of this peer or of all, or correct the route to {shown}",
+                        route.interface
+                    )),
                 ),
             }
         }

@@ -44,9 +44,9 @@ const NETDEV_EGRESS: u32 = 1;
 pub(super) struct Rules {
     /// Chains with rules that look at the interface of arrival, as `inet filter forward`.
     pub(super) by_interface: Vec<String>,
-    /// Devices below the WAN interface with an ingress chain.
+    /// Devices below the WAN interfaces with an ingress chain.
     pub(super) below_wan: Vec<String>,
-    /// Filters with actions on packets that leave by the WAN interface, or by devices below it.
+    /// Filters with actions on packets that leave by the WAN interfaces, or by devices below them.
     pub(super) egress_filters: Vec<EgressFilter>,
     /// Chains of the family bridge that packets pass, as `filter forward`.
     pub(super) bridge_chains: Vec<String>,
@@ -57,16 +57,15 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Reads the rules of this thread's network namespace that concern the WAN interface and the devices
-    /// below it.
-    pub(super) fn gather<'a>(wan: &'a str, below: impl Iterator<Item = &'a str>) -> Self {
-        let below: Vec<_> = below.collect();
+    /// Reads the rules of this thread's network namespace that concern the WAN interfaces and the devices
+    /// below them.
+    pub(super) fn gather(wans: &[&str], below: &[&str]) -> Self {
         let mut rules = Self::default();
         if let Err(error) = rules.read_rules() {
             rules.refused = error.kind() == io::ErrorKind::PermissionDenied;
         }
-        rules.egress_filters = egress_filters([wan].into_iter().chain(below.iter().copied()));
-        rules.add_device_chains(wan, &below, device_chains().unwrap_or_default());
+        rules.egress_filters = egress_filters(wans.iter().chain(below).copied());
+        rules.add_device_chains(wans, below, device_chains().unwrap_or_default());
         rules.bridge_chains = bridge_chains().unwrap_or_default();
         for (file, program) in [("ip_tables_names", "iptables"), ("ip6_tables_names", "ip6tables")] {
             let names = fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
@@ -75,15 +74,15 @@ impl Rules {
         rules
     }
 
-    /// Adds chains that belong to a device. Those of packets that leave by the WAN interface itself come
+    /// Adds chains that belong to a device. Those of packets that leave by a WAN interface itself come
     /// before the tap.
-    fn add_device_chains(&mut self, wan: &str, below: &[&str], chains: Vec<DeviceChain>) {
+    fn add_device_chains(&mut self, wans: &[&str], below: &[&str], chains: Vec<DeviceChain>) {
         for DeviceChain { device, name, is_egress } in chains {
             let is_below = below.contains(&device.as_str());
             if is_egress && is_below {
                 let filter = EgressFilter { device, kind: NFTABLES.to_owned(), is_early: false };
                 self.egress_filters.push(filter);
-            } else if !is_egress && (is_below || device == wan) {
+            } else if !is_egress && (is_below || wans.contains(&device.as_str())) {
                 self.by_interface.push(name);
                 self.below_wan.extend(Some(device).filter(|_| is_below));
             }
@@ -231,7 +230,7 @@ mod tests {
         let add = |family, number, device: &[u8]| {
             let mut rules = Rules::default();
             let chains = chains_of(family, &chain(number, (HOOK_DEVICE, device)));
-            rules.add_device_chains("wan0", &["eth0"], chains);
+            rules.add_device_chains(&["wan0"], &["eth0"], chains);
             rules
         };
         for (family, number, name) in [(NETDEV, 0, "netdev t c"), (INET, 5, "inet t c")] {

@@ -17,6 +17,7 @@ mod paths;
 mod rack;
 mod split;
 mod table;
+mod wans;
 
 const GOOD: &str = r#"
 [gateway]
@@ -154,7 +155,8 @@ fn the_readme_shows_a_file_that_is_right() {
 fn the_manual_shows_files_that_are_right() {
     let blocks = toml_blocks("docs/maelstrom.md");
     let whole: Vec<&String> = blocks.iter().filter(|block| block.contains("[[peer]]")).collect();
-    let [whole] = whole[..] else { panic!("expected one whole file, saw {}", whole.len()) };
+    let [whole, further] = whole[..] else { panic!("expected a file and a peer, saw {}", whole.len()) };
+    assert_eq!(configuration(&format!("{whole}{further}")).wans(), ["wan0", "wan1"]);
     let mut schemes = vec![configuration(whole).code.schedule.to_string()];
     let (head, rest) = whole.split_once("[code]").unwrap();
     let (_, peer) = rest.split_once("[[peer]]").unwrap();

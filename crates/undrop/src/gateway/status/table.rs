@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use maelstrom::status::{
-    CauseStatus, ClassStatus, CongestionStatus, Counts, DelayStatus, EgressStatus, LossStatus, PauseStatus,
-    PeerStatus, Status,
+    CauseStatus, ClassStatus, CongestionStatus, Counts, DelayStatus, EgressStatus, GatewayStatus, LossStatus,
+    PauseStatus, PeerStatus, Status,
 };
 
 use maelstrom::status::reasons::{
@@ -28,16 +28,7 @@ pub(super) fn render(status: &Status) -> String {
         bytes(status.memory_bytes),
     );
     let _ = writeln!(text, "{}", status.health.text);
-    if gateway.tap == "none" {
-        text += "NO TAP: the interface is gone; nothing is protected or recovered until it is back\n";
-    }
-    if let Some(reason) = &gateway.injection_reason {
-        let _ = writeln!(
-            text,
-            "RULES THAT NAME {} DO NOT APPLY TO RECOVERED PACKETS, which do not arrive there: {reason}",
-            gateway.wan
-        );
-    }
+    interfaces(&mut text, gateway);
     if let Some(reason) = &gateway.mtu_reason {
         let _ = writeln!(text, "TCP SEGMENTS ARE NOT LIMITED, so that repairs are cut in two: {reason}");
     }
@@ -67,6 +58,30 @@ pub(super) fn render(status: &Status) -> String {
     reasons::<Counter>(&mut text, "other", &status.counters);
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Tells what is wrong at the interface of `[gateway]`, and all about those of peers.
+fn interfaces(text: &mut String, gateway: &GatewayStatus) {
+    for one in gateway.interfaces.iter().skip(1) {
+        let _ = writeln!(text, "{}: tap {}, injection by {}", one.name, one.tap, one.injection);
+    }
+    let further = gateway.interfaces.iter().skip(1);
+    let further = further.map(|one| (&one.name, &one.tap, &one.injection_reason));
+    let all = [(&gateway.wan, &gateway.tap, &gateway.injection_reason)].into_iter().chain(further);
+    for (name, tap, injection_reason) in all {
+        if tap == "none" {
+            let _ = writeln!(
+                text,
+                "NO TAP: the interface {name} is gone; nothing is protected or recovered there until it is back"
+            );
+        }
+        if let Some(reason) = injection_reason {
+            let _ = writeln!(
+                text,
+                "RULES THAT NAME {name} DO NOT APPLY TO RECOVERED PACKETS, which do not arrive there: {reason}"
+            );
+        }
+    }
 }
 
 fn peer_block(text: &mut String, peer: &PeerStatus) {

@@ -1,0 +1,128 @@
+//! A gateway that reaches two far sites by links of their own.
+
+use std::fs;
+use std::path::Path;
+
+use maelstrom::status::InterfaceStatus;
+use netlab::privilege;
+use stage::gateways::{Modes, ThreeSites};
+use testkit::wait_until;
+
+use crate::by_tunnel::ip;
+use crate::pair::PROGRAM;
+use crate::three_sites::stream;
+use crate::upgrade::{Successors, upgrade_by};
+
+/// Number of streams of which one must arrive whole. A busy machine protects a part of the flows for a while.
+const TRIES: usize = 5;
+
+/// Asserts that what is lost from one site to another is recovered, and that nothing comes twice but packets
+/// that arrived after their recovery (`disturbance.rs`).
+fn assert_recovers(lab: &ThreeSites, from: usize, to: usize) {
+    let legs = if from == 3 || to == 3 { vec![(to, from)] } else { vec![(3, from), (to, 3)] };
+    let after_recovery = |(at, peer)| lab.peer(at, peer).unwrap().ingress.after_recovery;
+    let whole = (0..TRIES).any(|_| {
+        let before: u64 = legs.iter().copied().map(after_recovery).sum();
+        let report = stream(lab, from, to);
+        let late = legs.iter().copied().map(after_recovery).sum::<u64>().saturating_sub(before);
+        assert!(
+            report.duplicates <= late && report.altered == 0,
+            "from {from} to {to}: {} came twice, {late} of them after their recovery, {} are altered\n{}",
+            report.duplicates,
+            report.altered,
+            lab.logs()
+        );
+        report.missing() == 0
+    });
+    assert!(whole, "packets from {from} to {to} stay lost\n{}", lab.logs());
+}
+
+fn interfaces(lab: &ThreeSites) -> Vec<InterfaceStatus> {
+    lab.status(3).unwrap().gateway.interfaces
+}
+
+fn names(interfaces: &[InterfaceStatus]) -> Vec<(&str, bool)> {
+    interfaces.iter().map(|one| (one.name.as_str(), one.tap != "none")).collect()
+}
+
+fn start(test: &str, seed: u64) -> Option<ThreeSites> {
+    let is_possible = privilege::available_or_skip(test);
+    is_possible.then(|| ThreeSites::start(Path::new(PROGRAM), Modes::Hub, "", seed).unwrap())
+}
+
+#[test]
+fn packets_of_two_links_are_recovered_and_those_between_their_sites_on_both() {
+    let name = "packets_of_two_links_are_recovered_and_those_between_their_sites_on_both";
+    let Some(lab) = start(name, 6) else { return };
+    assert_eq!(names(&interfaces(&lab)), [("wan1", true), ("wan2", true)]);
+    for (from, to) in [(1, 3), (3, 2), (2, 3), (3, 1), (1, 2), (2, 1)] {
+        assert_recovers(&lab, from, to);
+    }
+    for (at, peer) in [(3, 1), (3, 2), (1, 3), (2, 3)] {
+        let recovered = lab.peer(at, peer).unwrap().ingress.injected_packets;
+        assert!(recovered > 5, "{recovered} of {peer} at {at}\n{}", lab.logs());
+    }
+    let status = lab.status(3).unwrap();
+    assert_eq!(
+        status.counters.get("not_at_wan"),
+        Some(&0),
+        "recovered packets arrive by their own interface"
+    );
+    lab.stop().unwrap();
+}
+
+#[test]
+fn a_link_whose_interface_is_gone_does_not_stop_the_recovery_of_the_other_one() {
+    let name = "a_link_whose_interface_is_gone_does_not_stop_the_recovery_of_the_other_one";
+    let Some(lab) = start(name, 7) else { return };
+    let rename = |from: &str, to: &str| {
+        ip(lab.gateway(3), &["link", "set", from, "down"]);
+        ip(lab.gateway(3), &["link", "set", from, "name", to]);
+        ip(lab.gateway(3), &["link", "set", to, "up"]);
+    };
+    rename("wan2", "gone2");
+    wait_until("the loss is told", || names(&interfaces(&lab)) == [("wan1", true), ("wan2", false)]);
+    let health = lab.status(3).unwrap().health;
+    let told = health.reasons.iter().any(|reason| reason.id == "no_tap" && reason.text.contains("wan2"));
+    assert!(told && !health.is_down(), "{health:?}");
+    assert_eq!(interfaces(&lab)[1].paused.as_deref(), Some("interface"));
+    let before = lab.peer(3, 1).unwrap().ingress.injected_packets;
+    assert_recovers(&lab, 1, 3);
+    assert!(lab.peer(3, 1).unwrap().ingress.injected_packets > before, "{}", lab.logs());
+    rename("gone2", "wan2");
+    ip(lab.gateway(3), &["route", "replace", "10.81.2.0/24", "via", "10.83.2.2", "dev", "wan2"]);
+    wait_until("the tap is open again", || names(&interfaces(&lab)) == [("wan1", true), ("wan2", true)]);
+    wait_until("the peer is back", || lab.peer(3, 2).unwrap().up);
+    assert_recovers(&lab, 2, 3);
+    lab.stop().unwrap();
+}
+
+#[test]
+fn a_reload_adds_and_removes_a_link_and_an_upgrade_hands_both_over() {
+    let name = "a_reload_adds_and_removes_a_link_and_an_upgrade_hands_both_over";
+    let Some(mut lab) = start(name, 8) else { return };
+    let text = fs::read_to_string(lab.file(3)).unwrap();
+    // Without the key, no packet of the second site passes the interface that is watched.
+    fs::write(lab.file(3), text.replace("wan = \"wan2\"\n", "")).unwrap();
+    lab.reload(3).unwrap();
+    wait_until("one link is left", || names(&interfaces(&lab)) == [("wan1", true)]);
+    assert!(!ip(lab.gateway(3), &["-oneline", "link"]).contains("undrop0.1"));
+    assert_recovers(&lab, 1, 3);
+    fs::write(lab.file(3), &text).unwrap();
+    lab.reload(3).unwrap();
+    wait_until("both links are there", || names(&interfaces(&lab)) == [("wan1", true), ("wan2", true)]);
+    assert_recovers(&lab, 2, 3);
+    let before = [1, 2].map(|peer| lab.peer(3, peer).unwrap().sessions);
+    let mut successors = Successors::default();
+    successors.add(upgrade_by(&lab.file(3)).unwrap_or_else(|said| panic!("{said}\n{}", lab.logs())));
+    wait_until("the devices have their names", || {
+        let links = ip(lab.gateway(3), &["-oneline", "link"]);
+        links.contains("undrop0:") && links.contains("undrop0.1:")
+    });
+    for (from, to) in [(1, 3), (3, 2)] {
+        assert_recovers(&lab, from, to);
+    }
+    assert_eq!([1, 2].map(|peer| lab.peer(3, peer).unwrap().sessions), before, "{}", lab.logs());
+    successors.stop();
+    lab.stop().unwrap();
+}
