@@ -78,9 +78,10 @@ impl Passive {
     fn discard_captures(&mut self) -> bool {
         let (mut count, mut is_empty) = (0, true);
         let mut discard = |tap: &mut Tap| tap.drain(CAPTURES_MAX, |_| count += 1).map(|drained| drained.more);
-        for wan in self.ports.wans.iter_mut().filter(|wan| wan.is_watched) {
+        for wan in &mut self.ports.wans {
             let tap = wan.tap.as_mut();
-            is_empty &= tap.is_some_and(|tap| (0..ROUNDS_MAX).any(|_| !has_more(discard(tap))));
+            let is_drained = tap.is_some_and(|tap| (0..ROUNDS_MAX).any(|_| !has_more(discard(tap))));
+            is_empty &= is_drained || !wan.is_watched;
         }
         self.engine.counts.discarded += count;
         is_empty

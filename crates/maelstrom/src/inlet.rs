@@ -156,6 +156,11 @@ impl Inlet {
         Self { is_proven, ..self }
     }
 
+    /// Name of the WAN interface of the present way.
+    pub(crate) fn wan(&self) -> &str {
+        &self.wan
+    }
+
     /// Whether packets have arrived by the WAN interface in this process.
     pub(crate) fn is_proven(&self) -> bool {
         self.is_proven

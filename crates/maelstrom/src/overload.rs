@@ -14,7 +14,7 @@ use std::time::Duration;
 use maelstrom_core::afford::{Affordable, Work, product_ns};
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::share::{Controller, Load, Share};
-use netio::tap::WAKE_US;
+use netio::tap::{Tap, WAKE_US};
 use nix::time::{ClockId, clock_gettime};
 use tracing::{debug, info, warn};
 
@@ -225,7 +225,10 @@ impl Passive {
         let gateway = &self.engine.gateway;
         let wanted = [gateway.outgoing_share(), gateway.incoming_share()];
         if self.overload.taps != Some(wanted) {
-            self.ports.taps_mut().try_for_each(|tap| tap.set_shares(wanted[0].0, wanted[1].0))?;
+            let limit = |tap: &mut Tap| tap.set_shares(wanted[0].0, wanted[1].0).err();
+            // Each is tried, also if another one refuses.
+            let refusals: Vec<_> = self.ports.taps_mut().filter_map(limit).collect();
+            refusals.into_iter().next().map_or(Ok(()), Err)?;
             self.overload.taps = Some(wanted);
         }
         Ok(())

@@ -72,6 +72,13 @@ impl Pauses {
         self.total_us + self.active.map_or(0, |active| now_us.saturating_sub(active.since_us))
     }
 
+    /// Adds the pauses at an interface that is in use no more, and of which none goes on.
+    pub(crate) fn absorb(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(own, count)| *own += count);
+        self.total_us += other.total_us;
+        self.last_end_us = self.last_end_us.max(other.last_end_us);
+    }
+
     /// Sums the pauses at several interfaces.
     pub(crate) fn status(now_us: u64, all: &[&Self]) -> PauseStatus {
         let all = all.iter().copied();
@@ -117,6 +124,10 @@ mod tests {
         let status = Pauses::status(30_000, &[&pauses, &other]);
         assert_eq!((status.count, status.total_ms, status.last_end_ms), (3, 7, Some(10)));
         assert_eq!((status.reason_id.as_deref(), status.by_reason["missed"]), (Some("missed"), 2));
+        other.end(29_000);
+        pauses.absorb(&other);
+        let status = Pauses::status(30_000, &[&pauses]);
+        assert_eq!((status.count, status.total_ms, status.last_end_ms), (3, 6, Some(1)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The ports of a passive gateway to the machine: tap, repair socket, TUN device.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
@@ -8,7 +9,7 @@ use netio::inject::Signs;
 use netio::interface::Interface;
 use netio::tap::{Tap, TapConfig, TapKind};
 use netio::udp::RepairSocket;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::config::memory::Memory;
 use crate::config::{GatewayConfig, Mode, MulticastSection, PathChoice, Peer, PeerPath, TapChoice};
@@ -16,6 +17,7 @@ use crate::doors::{self, Door};
 use crate::error::StartError;
 use crate::groups::{self, GroupPort};
 use crate::inlet::{Inlet, START_PATIENCE};
+use crate::pause::Pauses;
 use crate::routes;
 use crate::taps::Wan;
 use crate::tunnel::{self, Tunnel};
@@ -31,6 +33,10 @@ pub(crate) struct Ports {
     /// The WAN interfaces, in the order of [`GatewayConfig::wans`].
     pub(crate) wans: Vec<Wan>,
     pub(crate) outlets: Outlets,
+    /// The WAN interfaces by which recovered packets have arrived in this process.
+    pub(crate) proven: BTreeSet<String>,
+    /// Pauses at WAN interfaces that are in use no more.
+    pub(crate) past: Pauses,
     /// Signs of the packets that this process injects.
     pub(crate) signs: Signs,
 }
@@ -69,15 +75,7 @@ pub(crate) struct Replacement {
 impl Ports {
     pub(crate) fn open(config: &GatewayConfig, signs: Signs) -> Result<Self, StartError> {
         let socket = open_socket(config)?;
-        let (mut wans, mut inlets) = (Vec::new(), Vec::new());
-        for number in 0..config.wans().len() {
-            let mut inlet = open_inlet(config, number, signs)?;
-            let tap = open_tap(config, number, signs)?;
-            inlet.connect(config, Some(&tap), START_PATIENCE)?;
-            let is_proven = inlet.is_proven();
-            wans.push(Wan { tap: Some(tap), is_proven, ..Wan::of(config, number) });
-            inlets.push(Some(inlet));
-        }
+        let (wans, inlets) = open_wans(config, signs, open_inlet)?;
         let tunnel = open_tunnel(config)?;
         let unset = tunnel.as_ref().and_then(|tunnel| routes::set(tunnel, config).into_iter().next());
         unset.map_or(Ok(()), Err)?;
@@ -85,15 +83,42 @@ impl Ports {
         let groups = groups::ports(Vec::new(), config);
         let wan_of = config.wan_numbers();
         let outlets = Outlets { socket, doors, inlets, wan_of, tunnel, groups, is_silent: false };
-        Ok(Self { wans, outlets, signs })
+        Ok(Self { wans, outlets, signs, proven: BTreeSet::new(), past: Pauses::default() })
     }
 
     /// Replaces the TUN device of a WAN interface by another, or by none, and connects nothing.
     pub(crate) fn install_inlet(&mut self, wan: usize, inlet: Option<Inlet>) {
-        let present = &mut self.outlets.inlets[wan];
-        let is_proven = &mut self.wans[wan].is_proven;
-        *is_proven |= present.as_ref().is_some_and(Inlet::is_proven);
-        *present = inlet.map(|inlet| inlet.with_proof(*is_proven));
+        self.note_proof(wan);
+        let is_proven = self.proven.contains(&self.wans[wan].name);
+        self.outlets.inlets[wan] = inlet.map(|inlet| inlet.with_proof(is_proven));
+    }
+
+    /// Notes whether recovered packets have arrived by a WAN interface.
+    fn note_proof(&mut self, wan: usize) {
+        let inlet = self.outlets.inlets[wan].as_ref().filter(|inlet| inlet.is_proven());
+        self.proven.extend(inlet.map(|inlet| inlet.wan().to_owned()));
+    }
+
+    /// Begins or ends the use of WAN interfaces, as the configuration says; those that are new have no ports
+    /// yet. Returns the number of packets that the taps of those that end have missed.
+    pub(crate) fn follow_wans(&mut self, config: &GatewayConfig) -> u64 {
+        (0..self.wans.len()).for_each(|wan| self.note_proof(wan));
+        let count = config.wans().len();
+        let mut missed = 0;
+        for wan in self.wans.drain(count.min(self.wans.len())..) {
+            self.past.absorb(&wan.pauses);
+            missed += wan.tap.as_ref().map_or(0, Tap::dropped);
+        }
+        self.outlets.inlets.resize_with(count, || None);
+        self.outlets.wan_of = config.wan_numbers();
+        for number in 0..count {
+            let next = Wan::of(config, number);
+            match self.wans.get_mut(number) {
+                Some(wan) => (wan.name, wan.is_watched) = (next.name, next.is_watched),
+                None => self.wans.push(next),
+            }
+        }
+        missed
     }
 
     /// Whether recovery has all ports that it needs at a WAN interface.
@@ -104,6 +129,11 @@ impl Ports {
     /// The same at all WAN interfaces.
     pub(crate) fn are_complete(&self) -> bool {
         (0..self.wans.len()).all(|wan| self.is_complete(wan))
+    }
+
+    /// The same at those of peers in passive mode.
+    pub(crate) fn are_watched_complete(&self) -> bool {
+        (0..self.wans.len()).all(|wan| !self.wans[wan].is_watched || self.is_complete(wan))
     }
 
     /// The taps that are open.
@@ -122,6 +152,27 @@ impl Ports {
     }
 }
 
+/// The ports of the WAN interfaces. `open` creates their TUN devices. Only the interface of `[gateway]` must
+/// be there.
+pub(crate) fn open_wans(
+    config: &GatewayConfig,
+    signs: Signs,
+    open: impl Fn(&GatewayConfig, usize, Signs) -> Result<Inlet, StartError>,
+) -> Result<(Vec<Wan>, Vec<Option<Inlet>>), StartError> {
+    let (mut wans, mut inlets) = (Vec::new(), Vec::new());
+    for number in 0..config.wans().len() {
+        let mut inlet = open(config, number, signs)?;
+        let mut wan = Wan::of(config, number);
+        wan.tap = open_tap_or_wait(config, number, signs)?;
+        if wan.tap.is_some() {
+            inlet.connect(config, wan.tap.as_ref(), START_PATIENCE)?;
+        }
+        wans.push(wan);
+        inlets.push(Some(inlet));
+    }
+    Ok((wans, inlets))
+}
+
 impl Replacement {
     /// Opens what differs between `old` and `new`, before anything is closed.
     pub(crate) fn open(old: &GatewayConfig, new: &GatewayConfig, signs: Signs) -> Result<Self, StartError> {
@@ -133,7 +184,14 @@ impl Replacement {
         let has_inlet = |wan: usize| wan < before && was.tun == is.tun;
         let has_tap = |wan: usize| wan < before && tap_config(old, wan, signs) == tap_config(new, wan, signs);
         let inlets = (0..wans).map(|wan| (!has_inlet(wan)).then(|| open_inlet(new, wan, signs)).transpose());
-        let taps = (0..wans).map(|wan| (!has_tap(wan)).then(|| open_tap(new, wan, signs)).transpose());
+        let is_same = |wan: usize| old.wans().get(wan) == new.wans().get(wan);
+        let open = |wan: usize| {
+            if is_same(wan) {
+                return open_tap_or_wait(new, wan, signs);
+            }
+            open_tap(new, wan, signs).map(Some)
+        };
+        let taps = (0..wans).map(|wan| if has_tap(wan) { Ok(None) } else { open(wan) });
         Ok(Self {
             tunnel: if stays { None } else { open_tunnel(new)? },
             ends_tunnel: !tunnel::is_wanted(new),
@@ -207,6 +265,18 @@ pub(crate) fn open_tap(config: &GatewayConfig, wan: usize, signs: Signs) -> Resu
     Ok(tap)
 }
 
+/// Opens the tap of a WAN interface; `None` if that is not the one of `[gateway]`, and is not there at
+/// present.
+fn open_tap_or_wait(config: &GatewayConfig, wan: usize, signs: Signs) -> Result<Option<Tap>, StartError> {
+    match open_tap(config, wan, signs) {
+        Err(error) if wan > 0 && matches!(Interface::index_of(config.wans()[wan]), Ok(None)) => {
+            warn!("{error}; no packet of a peer in passive mode is protected or recovered there until then");
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
+}
+
 /// Creates the TUN device of a WAN interface, for packets up to the MTU of the WAN.
 pub(crate) fn open_inlet(config: &GatewayConfig, wan: usize, signs: Signs) -> Result<Inlet, StartError> {
     Inlet::open(config, wan, &config.tun_of(wan), wan_mtu(config)?, signs)
@@ -227,9 +297,10 @@ fn wan_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
         let open = Interface::open(wan).and_then(|interface| interface.mtu());
         open.map_err(|error| StartError::new(format!("read the MTU of {wan}"), error))
     };
-    // Of several interfaces and paths the narrowest counts, because a datagram may take any of them.
-    let of_interfaces = config.wans().into_iter().map(mtu_of);
-    let of_interface = of_interfaces.reduce(|one, other| Ok(one?.min(other?))).expect("there is a WAN")?;
+    // Of several interfaces and paths the narrowest counts, because a datagram may take any of them. Those
+    // that are gone count when they are back.
+    let present = config.wans().into_iter().filter_map(|wan| mtu_of(wan).ok()).min();
+    let of_interface = present.map_or_else(|| mtu_of(&config.gateway.wan), Ok)?;
     let further = config.peers.iter().flat_map(|peer| &peer.paths).filter_map(|path| path.interface.as_ref());
     let of_further = further.filter_map(|name| Interface::open(name).and_then(|one| one.mtu()).ok());
     let narrowest = of_further.fold(of_interface, u32::min);

@@ -141,7 +141,7 @@ impl Passive {
     /// Takes and leaves parts, and sends heartbeats.
     pub(crate) fn follow_rack(&mut self) {
         let now_us = self.engine.now_us;
-        let is_complete = self.ports.are_complete();
+        let is_complete = self.ports.are_watched_complete();
         if self.ports.outlets.is_silent {
             // Another process is the member.
             return;

@@ -14,7 +14,6 @@
 use std::net::UdpSocket;
 
 use netio::poll::Poller;
-use netio::tap::Tap;
 use tracing::{info, warn};
 
 use crate::config::{self, GatewayConfig, Rack};
@@ -28,7 +27,6 @@ use crate::names::keep_addresses;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
 use crate::rack::open_socket;
-use crate::taps::Wan;
 use daemon::control::Control;
 
 /// Maximum number of rounds in which a tap is read to its end: more than its buffer holds in full packets.
@@ -197,17 +195,10 @@ impl Passive {
         let names = former.wans();
         let differs = |wan: &usize| is_other || inlets[*wan].is_some() || names.get(*wan) != wans.get(*wan);
         let reconnected = (0..wans.len()).filter(differs).collect();
-        for wan in self.ports.wans.drain(wans.len().min(names.len())..) {
-            self.engine.counts.missed_before += wan.tap.as_ref().map_or(0, Tap::dropped);
-        }
-        self.ports.outlets.inlets.resize_with(wans.len(), || None);
-        self.ports.outlets.wan_of = config.wan_numbers();
+        let (before, after) = (names.len(), wans.len());
+        (after..before).for_each(|wan| self.end_pause(wan));
+        self.engine.counts.missed_before += self.ports.follow_wans(config);
         for (number, inlet) in inlets.into_iter().enumerate() {
-            let next = Wan::of(config, number);
-            match self.ports.wans.get_mut(number) {
-                Some(wan) => (wan.name, wan.is_watched) = (next.name, next.is_watched),
-                None => self.ports.wans.push(next),
-            }
             if inlet.is_some() {
                 self.ports.install_inlet(number, inlet);
             }

@@ -135,7 +135,7 @@ impl Passive {
     }
 
     fn pauses(&self) -> Vec<&Pauses> {
-        self.ports.wans.iter().map(|wan| &wan.pauses).collect()
+        self.ports.wans.iter().map(|wan| &wan.pauses).chain([&self.ports.past]).collect()
     }
 
     fn interfaces(&self) -> Vec<InterfaceStatus> {

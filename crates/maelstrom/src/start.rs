@@ -1,5 +1,6 @@
 //! The start of a gateway: alone, or beside a process that it takes over from.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use daemon::control::Control;
@@ -19,20 +20,19 @@ use crate::error::StartError;
 use crate::exporter::Exporter;
 use crate::groups;
 use crate::guard;
-use crate::inlet::START_PATIENCE;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
 use crate::names::Names;
 use crate::overload::Overload;
 use crate::passive::{Channel, Passive, clock_us, watch};
-use crate::ports::{Outlets, Ports, core_config, open_inlet_beside, open_tap};
+use crate::pause::Pauses;
+use crate::ports::{Outlets, Ports, core_config, open_inlet_beside, open_wans};
 use crate::rack::{Racked, open_socket};
 use crate::random::{entropy, random};
 use crate::routes::RouteWatch;
 use crate::segments::Segments;
 use crate::split::Split;
 use crate::strangers::Strangers;
-use crate::taps::Wan;
 use crate::tick::Tick;
 use crate::tunnel::Tunnel;
 use crate::turns::Turns;
@@ -90,15 +90,7 @@ impl Passive {
         let signals = Signals::with_restart().map_err(|error| StartError::new("watch for signals", error))?;
         // Other signs than those of the other process: what that one injects has arrived here.
         let signs = Signs::new(random()?);
-        let (mut wans, mut inlets) = (Vec::new(), Vec::new());
-        for number in 0..config.wans().len() {
-            let mut inlet = open_inlet_beside(&config, number, signs)?;
-            let tap = open_tap(&config, number, signs)?;
-            inlet.connect(&config, Some(&tap), START_PATIENCE)?;
-            let is_proven = inlet.is_proven();
-            wans.push(Wan { tap: Some(tap), is_proven, ..Wan::of(&config, number) });
-            inlets.push(Some(inlet));
-        }
+        let (mut wans, inlets) = open_wans(&config, signs, open_inlet_beside)?;
         let mut gateway = new_gateway(&config)?;
         let losses = LossSocket::open(&config, &mut gateway, clock_us());
         let control = Control::bind_beside(&config.gateway.control)?;
@@ -112,7 +104,8 @@ impl Passive {
         let groups = groups::ports(Vec::new(), &config);
         let wan_of = config.wan_numbers();
         let outlets = Outlets { socket, doors, inlets, wan_of, tunnel, groups, is_silent: false };
-        let ports = Ports { wans, outlets, signs };
+        let (proven, past) = (BTreeSet::new(), Pauses::default());
+        let ports = Ports { wans, outlets, signs, proven, past };
         let upgrade = Upgrade::new(&config.gateway.control, Some(former));
         let exporter = Exporter::default();
         let cache = CacheSocket::default();

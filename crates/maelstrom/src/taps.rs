@@ -28,8 +28,6 @@ pub(crate) struct Wan {
     pub(crate) pauses: Pauses,
     /// Whether the programs of the tap are still attached.
     pub(crate) attached: Errand<bool>,
-    /// Whether recovered packets have arrived by this interface in this process.
-    pub(crate) is_proven: bool,
 }
 
 impl Wan {
@@ -43,7 +41,6 @@ impl Wan {
             behind: false,
             pauses: Pauses::default(),
             attached: Errand::default(),
-            is_proven: false,
         }
     }
 
@@ -110,6 +107,7 @@ impl Passive {
         if looks {
             self.next_gap_check_us = now_us + GAP_CHECK_US;
         }
+        let mut has_missed = false;
         for number in 0..self.ports.wans.len() {
             if !self.ports.is_complete(number) {
                 self.pause(number, Reason::Interface);
@@ -120,8 +118,12 @@ impl Passive {
             let missed = wan.tap.as_ref().filter(|_| looks).map(|tap| tap.missed().incoming);
             if let Some(missed) = missed.filter(|&missed| missed != wan.missed) {
                 wan.missed = missed;
-                self.pause(number, Reason::Missed);
+                has_missed = true;
             }
+        }
+        if has_missed {
+            // They may have been those of any peer.
+            (0..self.ports.wans.len()).for_each(|number| self.pause(number, Reason::Missed));
         }
     }
 

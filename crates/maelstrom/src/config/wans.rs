@@ -108,6 +108,13 @@ pub(super) fn of_draft(draft: &Draft) -> Vec<Setting<String>> {
     wans
 }
 
+/// The TUN devices by which recovered packets enter, one for each interface.
+pub(super) fn tuns_of_draft(draft: &Draft) -> Vec<Setting<String>> {
+    let Some(tun) = &draft.gateway.tun else { return Vec::new() };
+    let named = |wan| Setting { value: tun_of(&tun.value, wan), span: tun.span.clone() };
+    (0..of_draft(draft).len().max(1)).map(named).collect()
+}
+
 /// The interface by which packets of a peer pass.
 pub(super) fn of_peer<'d>(draft: &'d Draft, peer: &'d PeerDraft) -> Option<&'d str> {
     let of_gateway = draft.gateway.wan.as_ref().map(|wan| wan.value.as_str());
@@ -142,8 +149,11 @@ fn one(draft: &Draft, peer: &PeerDraft, (name, wan): Stated<'_>, findings: &mut 
                 .help("leave `carrier` out, or let the `wan` of `[gateway]` be that of this peer"),
         );
     }
-    for (key, other) in [("tun", &gateway.tun), ("tunnel", &gateway.tunnel)] {
-        let Some(other) = other.as_ref().filter(|other| other.value == *name) else { continue };
+    let tuns = tuns_of_draft(draft).into_iter().map(|tun| ("tun", tun));
+    for (key, other) in tuns.chain(gateway.tunnel.clone().map(|tunnel| ("tunnel", tunnel))) {
+        if other.value != name {
+            continue;
+        }
         findings.add(
             Diagnostic::error(
                 "same-interface",

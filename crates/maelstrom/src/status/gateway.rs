@@ -44,6 +44,15 @@ pub struct GatewayStatus {
     pub pid: u32,
 }
 
+impl GatewayStatus {
+    /// The names of all interfaces, for a heading.
+    pub fn wans(&self) -> String {
+        let names: Vec<&str> = self.interfaces.iter().map(|one| one.name.as_str()).collect();
+        // An older gateway tells of one alone.
+        if names.is_empty() { self.wan.clone() } else { names.join(", ") }
+    }
+}
+
 /// An interface toward a long-haul link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceStatus {

@@ -19,7 +19,7 @@ const EVENTS_SHOWN: usize = 5;
 pub(super) fn render(status: &Status, losses: Option<&Losses>) -> String {
     let gateway = &status.gateway;
     let mut lines = vec![
-        format!("gateway on {}, up {}: {}", gateway.wan, duration(gateway.uptime_s), status.health.text),
+        format!("gateway on {}, up {}: {}", gateway.wans(), duration(gateway.uptime_s), status.health.text),
         String::new(),
         format!(
             "{:<20}{:>4} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8}",

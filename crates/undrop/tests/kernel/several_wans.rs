@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use maelstrom::status::InterfaceStatus;
 use netlab::privilege;
@@ -9,6 +10,7 @@ use stage::gateways::{Modes, ThreeSites};
 use testkit::wait_until;
 
 use crate::by_tunnel::ip;
+use crate::firewall::lab::possible;
 use crate::pair::PROGRAM;
 use crate::three_sites::stream;
 use crate::upgrade::{Successors, upgrade_by};
@@ -45,6 +47,13 @@ fn names(interfaces: &[InterfaceStatus]) -> Vec<(&str, bool)> {
     interfaces.iter().map(|one| (one.name.as_str(), one.tap != "none")).collect()
 }
 
+/// Runs `nft` at the hub; returns what it prints.
+fn nft(lab: &ThreeSites, words: &str) -> String {
+    let output = lab.gateway(3).run(|| Command::new("nft").arg(words).output()).unwrap();
+    assert!(output.status.success(), "nft {words}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 fn start(test: &str, seed: u64) -> Option<ThreeSites> {
     let is_possible = privilege::available_or_skip(test);
     is_possible.then(|| ThreeSites::start(Path::new(PROGRAM), Modes::Hub, "", seed).unwrap())
@@ -53,43 +62,55 @@ fn start(test: &str, seed: u64) -> Option<ThreeSites> {
 #[test]
 fn packets_of_two_links_are_recovered_and_those_between_their_sites_on_both() {
     let name = "packets_of_two_links_are_recovered_and_those_between_their_sites_on_both";
+    if !possible(name) {
+        return;
+    }
     let Some(lab) = start(name, 6) else { return };
     assert_eq!(names(&interfaces(&lab)), [("wan1", true), ("wan2", true)]);
+    assert!(interfaces(&lab).iter().all(|one| one.injection == "wan"));
+    nft(&lab, "add table ip astray");
+    nft(&lab, "add chain ip astray by { type filter hook prerouting priority 0; }");
+    for (interface, network) in [("wan1", "10.81.2.0/24"), ("wan2", "10.81.1.0/24")] {
+        nft(&lab, &format!("add rule ip astray by iifname {interface} ip saddr {network} counter"));
+    }
     for (from, to) in [(1, 3), (3, 2), (2, 3), (3, 1), (1, 2), (2, 1)] {
         assert_recovers(&lab, from, to);
     }
+    let astray = nft(&lab, "list table ip astray");
+    assert_eq!(astray.matches("counter packets 0 bytes 0").count(), 2, "each by its own interface: {astray}");
     for (at, peer) in [(3, 1), (3, 2), (1, 3), (2, 3)] {
         let recovered = lab.peer(at, peer).unwrap().ingress.injected_packets;
         assert!(recovered > 5, "{recovered} of {peer} at {at}\n{}", lab.logs());
     }
-    let status = lab.status(3).unwrap();
-    assert_eq!(
-        status.counters.get("not_at_wan"),
-        Some(&0),
-        "recovered packets arrive by their own interface"
-    );
     lab.stop().unwrap();
 }
 
 #[test]
 fn a_link_whose_interface_is_gone_does_not_stop_the_recovery_of_the_other_one() {
     let name = "a_link_whose_interface_is_gone_does_not_stop_the_recovery_of_the_other_one";
-    let Some(lab) = start(name, 7) else { return };
-    let rename = |from: &str, to: &str| {
+    let Some(mut lab) = start(name, 7) else { return };
+    let rename = |lab: &ThreeSites, from: &str, to: &str| {
         ip(lab.gateway(3), &["link", "set", from, "down"]);
         ip(lab.gateway(3), &["link", "set", from, "name", to]);
         ip(lab.gateway(3), &["link", "set", to, "up"]);
     };
-    rename("wan2", "gone2");
+    rename(&lab, "wan2", "gone2");
     wait_until("the loss is told", || names(&interfaces(&lab)) == [("wan1", true), ("wan2", false)]);
     let health = lab.status(3).unwrap().health;
     let told = health.reasons.iter().any(|reason| reason.id == "no_tap" && reason.text.contains("wan2"));
     assert!(told && !health.is_down(), "{health:?}");
-    assert_eq!(interfaces(&lab)[1].paused.as_deref(), Some("interface"));
+    wait_until("recovery pauses there", || interfaces(&lab)[1].paused.as_deref() == Some("interface"));
+    // A class, so that the file differs.
+    let text = fs::read_to_string(lab.file(3)).unwrap();
+    let class =
+        "[[class]]\nname = \"bulk\"\nmatch = { protocol = [\"tcp\"], ports = [873] }\nprotect = \"off\"\n";
+    fs::write(lab.file(3), text + class).unwrap();
+    lab.reload(3).unwrap();
+    wait_until("the file is read", || lab.status(3).unwrap().classes.len() == 1);
     let before = lab.peer(3, 1).unwrap().ingress.injected_packets;
     assert_recovers(&lab, 1, 3);
     assert!(lab.peer(3, 1).unwrap().ingress.injected_packets > before, "{}", lab.logs());
-    rename("gone2", "wan2");
+    rename(&lab, "gone2", "wan2");
     ip(lab.gateway(3), &["route", "replace", "10.81.2.0/24", "via", "10.83.2.2", "dev", "wan2"]);
     wait_until("the tap is open again", || names(&interfaces(&lab)) == [("wan1", true), ("wan2", true)]);
     wait_until("the peer is back", || lab.peer(3, 2).unwrap().up);
@@ -119,10 +140,14 @@ fn a_reload_adds_and_removes_a_link_and_an_upgrade_hands_both_over() {
         let links = ip(lab.gateway(3), &["-oneline", "link"]);
         links.contains("undrop0:") && links.contains("undrop0.1:")
     });
-    for (from, to) in [(1, 3), (3, 2)] {
+    assert_eq!(names(&interfaces(&lab)), [("wan1", true), ("wan2", true)]);
+    for (from, to) in [(1, 3), (2, 3)] {
         assert_recovers(&lab, from, to);
     }
-    assert_eq!([1, 2].map(|peer| lab.peer(3, peer).unwrap().sessions), before, "{}", lab.logs());
+    // A gateway that stands still may begin another session.
+    if !lab.logs().contains("stood still") {
+        assert_eq!([1, 2].map(|peer| lab.peer(3, peer).unwrap().sessions), before, "{}", lab.logs());
+    }
     successors.stop();
     lab.stop().unwrap();
 }

@@ -239,7 +239,7 @@ fn lan_limit(draft: &Draft, facts: &Facts, wan: u32) -> Option<Limit> {
             span: None,
         });
     }
-    let own: Vec<_> = wans::of_draft(draft).into_iter().chain(draft.gateway.tun.clone()).collect();
+    let own: Vec<_> = wans::of_draft(draft).into_iter().chain(wans::tuns_of_draft(draft)).collect();
     // Ports of a WAN interface carry the repairs, and no packets of the site.
     let below = own.iter().flat_map(|own| facts.below(&own.value));
     let below: Vec<u32> = below.map(|interface| interface.index).collect();
@@ -304,6 +304,7 @@ fn remedies(draft: &Draft, facts: &Facts, fit: u32) -> Vec<String> {
     }
     help.push(routes);
     let mut wans: Vec<&str> = placed.iter().map(|(_, wan)| *wan).collect();
+    wans.sort_unstable();
     wans.dedup();
     for wan in wans {
         let clamp = Clamp { wan, mtu: fit, v4, v6 };

@@ -257,7 +257,7 @@ fn rp_filters(draft: &Draft) -> BTreeMap<String, u32> {
     let paths = draft.peers.iter().flat_map(stated);
     let names = paths.filter_map(|path| path.value.interface.clone());
     let of = |name: String| {
-        let value = read_number(&format!("/proc/sys/net/ipv4/conf/{}/rp_filter", name.replace('.', "/")))?;
+        let value = read_number(&format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"))?;
         Some((name, value))
     };
     names.filter_map(of).collect()

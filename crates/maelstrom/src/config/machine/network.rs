@@ -72,9 +72,9 @@ fn wan_is_ready(wan: &Setting<String>, interfaces: &[Interface], findings: &mut 
 fn tun_is_free(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let has_tunnel = draft.peers.iter().any(|peer| tunnel::mode(draft, peer) == Some(Mode::Tunnel));
     let of_tunnel = draft.gateway.tunnel.as_ref().filter(|_| has_tunnel);
-    for (key, tun) in [("tun", draft.gateway.tun.as_ref()), ("tunnel", of_tunnel)] {
-        let Some(tun) = tun else { continue };
-        let is_wan = draft.gateway.wan.as_ref().is_some_and(|wan| wan.value == tun.value);
+    let tuns = wans::tuns_of_draft(draft).into_iter().map(|tun| ("tun", tun));
+    for (key, tun) in tuns.chain(of_tunnel.map(|tunnel| ("tunnel", tunnel.clone()))) {
+        let is_wan = wans::of_draft(draft).iter().any(|wan| wan.value == tun.value);
         if facts.interface(&tun.value).is_none() || facts.gateway_answers() || is_wan {
             continue;
         }
@@ -131,7 +131,7 @@ fn listen_is_ours(draft: &Draft, facts: &Facts, interfaces: &[Interface], findin
 /// peers in tunnel mode have a route when the gateway runs; that to the peer itself is needed all the same.
 fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     for peer in &draft.peers {
-        let Some(wan) = wans::of_peer(draft, peer) else { return };
+        let Some(wan) = wans::of_peer(draft, peer) else { continue };
         // An absent interface, or one that is down, has no routes and was reported already.
         if facts.interface(wan).is_none_or(|interface| !interface.up) {
             continue;

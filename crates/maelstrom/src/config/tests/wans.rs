@@ -36,6 +36,8 @@ fn an_interface_of_a_peer_must_make_sense() {
         ("wan = \"wan1\"", "wan = \"wan1\"\nmode = \"tunnel\"", "foreign-setting"),
         ("wan = \"wan1\"", "wan = \"undrop0\"", "same-interface"),
         ("wan = \"wan1\"", "wan = \"undrop1\"", "same-interface"),
+        ("wan = \"wan1\"", "wan = \"undrop0.1\"", "same-interface"),
+        ("wan = \"wan1\"", "wan = \"wan1\"\ncarrier = \"10.81.3.1:4701\"", "foreign-setting"),
         ("wan = \"wan1\"", "wan = \"wan 1\"", "bad-value"),
         ("[code]", "tun = \"fourteen-long0\"\n[code]", "out-of-range"),
     ] {
@@ -43,7 +45,8 @@ fn an_interface_of_a_peer_must_make_sense() {
         assert_ne!(text, good, "{from} is not in the file");
         assert_eq!(codes(&text), [code], "{to}");
     }
-    let many = (0..8).map(|n| {
+    let peers = |count: usize| {
+        (0..count).map(|n| {
         format!(
             "[[peer]]\naddress = \"10.9.{n}.2:4700\"\nnetworks = [\"10.{}.0.0/16\"]\nkey_file = \"{}.key\"\nwan = \
              \"wan{}\"\n",
@@ -51,8 +54,10 @@ fn an_interface_of_a_peer_must_make_sense() {
             "x".repeat(n + 1),
             n + 1
         )
-    });
-    assert_eq!(codes(&format!("{GOOD}{}", many.collect::<String>())), ["out-of-range"]);
+    })
+    };
+    assert!(codes(&format!("{GOOD}{}", peers(7).collect::<String>())).is_empty());
+    assert_eq!(codes(&format!("{GOOD}{}", peers(8).collect::<String>())), ["out-of-range"]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ const SPAN_MS: u64 = 3_600_000;
 /// Returns the page. `time` is that of the report, as a text.
 pub(super) fn page(status: &Status, losses: &Losses, time: &str) -> String {
     let gateway = &status.gateway;
-    let wan = escaped(&gateway.wan);
+    let wan = escaped(&gateway.wans());
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width\"><title>Losses on {wan}</title><style>{STYLE}</style></head><body>\

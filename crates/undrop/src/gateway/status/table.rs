@@ -20,7 +20,7 @@ pub(super) fn render(status: &Status) -> String {
         "undrop {}, {} on {}, tap {}, injection by {}, pid {}, up {}, {} of packets kept\n",
         gateway.version,
         gateway.mode,
-        gateway.wan,
+        gateway.wans(),
         gateway.tap,
         gateway.injection,
         gateway.pid,
