@@ -66,8 +66,11 @@ fn lane(jobs: impl Iterator<Item = Job>, report: &Mutex<(bool, Tally)>) -> anyho
     for (name, mut command) in jobs {
         #[expect(clippy::disallowed_methods, reason = "not a core: reports the time of each program")]
         let start = Instant::now();
-        let Collected { success, mut tally, output } = tally::collect(&mut command, LIMIT)?;
+        let Collected { success, ending, mut tally, output } = tally::collect(&mut command, LIMIT)?;
         tally.failures = transcript::failures(&output);
+        if !success && tally.failures.is_empty() {
+            tally.failures.push(transcript::unfinished(&name, &ending, &output));
+        }
         let seconds = start.elapsed().as_secs_f64();
         // The lock is held until all of the output is printed.
         let mut report = report.lock().expect("no lane panicked");

@@ -1,5 +1,6 @@
 //! Counts of a test run: tests passed and failed, and tests skipped because a privilege or a tool is missing.
 
+use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -66,12 +67,15 @@ impl Tally {
 
 /// Runs a test command and prints its output line by line; returns whether it succeeded, and the counts.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<(bool, Tally)> {
-    follow(command, None, |line| println!("{line}"), |line| eprintln!("{line}"))
+    let (ended, tally) = follow(command, None, |line| println!("{line}"), |line| eprintln!("{line}"))?;
+    Ok((ended.is_success(), tally))
 }
 
 /// Result of a command whose output was not printed.
 pub(crate) struct Collected {
     pub(crate) success: bool,
+    /// How the command ended, and if it was killed, what its threads were waiting for.
+    pub(crate) ending: String,
     pub(crate) tally: Tally,
     /// Lines of both stdout and stderr.
     pub(crate) output: String,
@@ -85,8 +89,9 @@ pub(crate) fn collect(command: &mut Command, limit: Duration) -> anyhow::Result<
         output.push_str(line);
         output.push('\n');
     };
-    let (success, tally) = follow(command, Some(limit), keep, keep)?;
-    Ok(Collected { success, tally, output: output.into_inner().expect("no reader panicked") })
+    let (ended, tally) = follow(command, Some(limit), keep, keep)?;
+    let output = output.into_inner().expect("no reader panicked");
+    Ok(Collected { success: ended.is_success(), ending: ended.to_string(), tally, output })
 }
 
 fn follow(
@@ -94,7 +99,7 @@ fn follow(
     limit: Option<Duration>,
     out: impl Fn(&str) + Send,
     err: impl Fn(&str) + Send,
-) -> anyhow::Result<(bool, Tally)> {
+) -> anyhow::Result<(Ended, Tally)> {
     let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.with_context(|| format!("cannot start {}", command.get_program().display()))?;
     let tally = Mutex::new(Tally::default());
@@ -103,27 +108,70 @@ fn follow(
         scope.spawn(|| stdout.map(|pipe| pass_on(pipe, &tally, out)));
         scope.spawn(|| stderr.map(|pipe| pass_on(pipe, &tally, err)));
         match limit {
-            None => child.wait(),
+            None => child.wait().map(Ended::ByItself),
             Some(limit) => wait_or_kill(&mut child, limit),
         }
     });
-    let status = ended.context("cannot wait for the tests")?;
-    Ok((status.success(), tally.into_inner().expect("no reader panicked")))
+    let ended = ended.context("cannot wait for the tests")?;
+    Ok((ended, tally.into_inner().expect("no reader panicked")))
+}
+
+/// End of a command.
+enum Ended {
+    ByItself(ExitStatus),
+    /// It was killed after the limit. The text has a line for each of its threads.
+    Killed(Duration, String),
+}
+
+impl Ended {
+    fn is_success(&self) -> bool {
+        matches!(self, Self::ByItself(status) if status.success())
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByItself(status) => write!(f, "{status}"),
+            Self::Killed(limit, threads) => {
+                write!(
+                    f,
+                    "killed after {} s; its threads (those of tests have their names):\n{threads}",
+                    limit.as_secs()
+                )
+            }
+        }
+    }
+}
+
+/// Returns a line for each thread of a process: its name, and the kernel's functions in which it waits.
+fn threads(process: u32) -> String {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else { return String::new() };
+    let lines = tasks.flatten().map(|task| {
+        let read = |what: &str| std::fs::read_to_string(task.path().join(what)).unwrap_or_default();
+        // A line of the stack: `[<0>] do_epoll_wait+0x47/0x730`.
+        let stack = read("stack");
+        let functions = stack.lines().filter_map(|line| line.split_whitespace().nth(1)?.split('+').next());
+        format!("{}: {}\n", read("comm").trim_end(), functions.take(6).collect::<Vec<_>>().join(" < "))
+    });
+    lines.collect()
 }
 
 /// Waits for the end of a process, which is killed after `limit`.
-fn wait_or_kill(child: &mut Child, limit: Duration) -> io::Result<ExitStatus> {
+fn wait_or_kill(child: &mut Child, limit: Duration) -> io::Result<Ended> {
     const STEP: Duration = Duration::from_millis(10);
     let mut waited = Duration::ZERO;
     while waited < limit {
         if let Some(status) = child.try_wait()? {
-            return Ok(status);
+            return Ok(Ended::ByItself(status));
         }
         thread::sleep(STEP);
         waited += STEP;
     }
+    let threads = threads(child.id());
     child.kill()?;
-    child.wait()
+    child.wait()?;
+    Ok(Ended::Killed(limit, threads))
 }
 
 /// Prints and counts each line of a pipe. Tests may print any bytes; invalid UTF-8 is replaced.
@@ -157,6 +205,12 @@ mod tests {
     }
 
     #[test]
+    fn the_ending_of_a_command_is_told() {
+        let ended = collect(Command::new("sh").args(["-c", "exit 3"]), Duration::from_secs(600)).unwrap();
+        assert_eq!((ended.success, ended.ending.as_str()), (false, "exit status: 3"));
+    }
+
+    #[test]
     fn a_skipped_test_is_counted_with_its_reason() {
         let mut tally = Tally::default();
         tally.read("SKIPPED: no user namespaces here");
@@ -170,8 +224,8 @@ mod tests {
         let script =
             "echo 'test result: ok. 3 passed; 0 failed'; echo 'SKIPPED: b' >&2; printf '\\377\\n'; exit 1";
         // The lines are not printed, because the gate that runs this test would count them.
-        let (success, tally) = follow(Command::new("sh").args(["-c", script]), None, |_| {}, |_| {}).unwrap();
-        assert!(!success);
+        let (ended, tally) = follow(Command::new("sh").args(["-c", script]), None, |_| {}, |_| {}).unwrap();
+        assert!(!ended.is_success());
         assert_eq!((tally.passed, tally.skipped), (3, vec!["b".to_owned()]));
     }
 
@@ -183,7 +237,8 @@ mod tests {
             let mut command = Command::new("sh");
             let collected = collect(command.args(["-c", script]), Duration::from_millis(limit_ms)).unwrap();
             assert!(!collected.success);
-            collected.output.ends_with("\nhere\n")
+            assert!(collected.ending.starts_with("killed after "), "{}", collected.ending);
+            collected.output.ends_with("\nhere\n") && collected.ending.contains("\nsleep: ")
         });
         assert!(said, "what a program says before it is killed is lost");
     }

@@ -62,6 +62,22 @@ pub(crate) fn failures(output: &str) -> Vec<String> {
     tests.iter().map(|test| shortened(test)).collect()
 }
 
+/// Returns the report about a program that names no failed test: how it ended, tests that took long and have
+/// no result, and the last lines.
+pub(crate) fn unfinished(name: &str, ending: &str, output: &str) -> String {
+    let slow = output.lines().filter_map(|line| {
+        let test = line.strip_prefix("test ")?.split_once(" has been running for over")?.0;
+        let has_result = |line: &str| {
+            line.strip_prefix("test ").is_some_and(|rest| rest.starts_with(&format!("{test} ... ")))
+        };
+        (!output.lines().any(has_result)).then(|| format!("without a result: {test}"))
+    });
+    let lines: Vec<&str> = output.lines().collect();
+    let last = lines[lines.len().saturating_sub(LINES_MAX / 2)..].iter().map(|&line| line.to_owned());
+    let head = format!("---- {name} ended without naming a failed test: {ending}");
+    [head].into_iter().chain(slow).chain(last).collect::<Vec<_>>().join("\n")
+}
+
 fn shortened(lines: &[&str]) -> String {
     if lines.len() <= LINES_MAX {
         return lines.join("\n");
@@ -120,6 +136,19 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored
         let found: Vec<_> = found.iter().map(|test| test.trim_end()).collect();
         assert_eq!(found, ["---- b stdout ----\nexpected 1, saw 2\nat b.rs:7", "---- c stdout ----\nwhy"]);
         assert!(failures("successes:\n---- a stdout ----\nx\ntest result: ok. 1 passed\n").is_empty());
+    }
+
+    #[test]
+    fn of_a_program_that_hangs_the_tests_without_a_result_are_named() {
+        let output = "running 3 tests\ntest a has been running for over 60 seconds\ntest b has been running \
+                      for over 60 seconds\ntest a ... ok\n";
+        let report = unfinished("netio kernel", "killed after 1200 s", output);
+        assert!(
+            report.starts_with("---- netio kernel ended without naming a failed test: killed"),
+            "{report}"
+        );
+        assert!(report.contains("without a result: b") && !report.contains("result: a"), "{report}");
+        assert!(report.ends_with("test a ... ok"), "{report}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! repairs and multicast.
 
 use std::io::{ErrorKind, Write as _};
+use std::time::Duration;
 
 use netio::coalesce::Coalescer;
 use netio::multicast::{GroupSocket, IpVersion, Joiner, Outbox, OwnConfig, OwnSocket};
@@ -12,6 +13,9 @@ use netio::tun::{BUFFER_LEN, Tun, TunOptions};
 use netio::udp::RepairSocket;
 use netio::{Gso, Offload};
 use netlab::Namespace;
+
+/// Longest wait for packets that must come.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs `work` twice, the first time to let it set up, and counts the allocations of the second run.
 fn allocations(mut work: impl FnMut()) -> u64 {
@@ -122,7 +126,7 @@ fn taps_and_tun_devices_do_not_allocate() {
         let (mut captured_packets, mut read) = (0, 0);
         let count = allocations(|| {
             assert_eq!(socket.send(datagrams.iter().map(|datagram| (to, &datagram[..]))), 0);
-            poller.wait(None).unwrap().for_each(drop);
+            assert!(poller.wait(Some(PATIENCE)).unwrap().count() > 0, "{tap:?} wakes its reader");
             let drained = tap.drain(1000, |captured| {
                 let cut = cut(captured.packet, &captured.offload, &mut scratch, |_| captured_packets += 1);
                 cut.unwrap();

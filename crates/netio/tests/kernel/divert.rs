@@ -89,6 +89,18 @@ impl Lab {
     }
 }
 
+/// Returns the next connection and its client. The listener must not block.
+fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    listener.set_nonblocking(true).unwrap();
+    let accepted = testkit::wait_for(|| match listener.accept() {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+        accepted => Some(accepted.unwrap()),
+    });
+    let (stream, client) = accepted.expect("a connection arrives");
+    stream.set_nonblocking(false).unwrap();
+    (stream, client)
+}
+
 /// Sends bytes both ways.
 fn exchange(one: &mut TcpStream, other: &mut TcpStream) {
     one.write_all(b"question").unwrap();
@@ -108,20 +120,19 @@ fn takes_new_connections_only(test: &str, v6: bool) {
     let server = lab.serve(v6, 80);
     // Older than the table.
     let mut old = lab.connect(to);
-    let (mut old_far, _) = server.accept().unwrap();
+    let (mut old_far, _) = accept(&server);
     let listener = lab.router.run(|| transparent::listen(v6, 0).unwrap());
-    listener.set_nonblocking(false).unwrap();
     let divert = lab.install(listener.local_addr().unwrap().port());
     exchange(&mut old, &mut old_far);
 
     let mut taken = lab.connect(to);
-    let (mut here, client) = listener.accept().unwrap();
+    let (mut here, client) = accept(&listener);
     assert_eq!((here.local_addr().unwrap(), client), (to, taken.local_addr().unwrap()));
     exchange(&mut taken, &mut here);
 
     // The connection to the server has the client's address and port.
     let onward = lab.router.run(|| transparent::connect(client, to).unwrap());
-    let (mut far, from) = server.accept().unwrap();
+    let (mut far, from) = accept(&server);
     assert_eq!(from, client);
     onward.set_nonblocking(false).unwrap();
     let mut onward = onward;
@@ -130,11 +141,11 @@ fn takes_new_connections_only(test: &str, v6: bool) {
     // Other ports are left alone, and all are once nobody listens.
     let others = lab.serve(v6, 81);
     let mut other = lab.connect(lab.server_at(v6, 81));
-    let (mut other_far, _) = others.accept().unwrap();
+    let (mut other_far, _) = accept(&others);
     exchange(&mut other, &mut other_far);
     drop(listener);
     let mut unsplit = lab.connect(to);
-    let (mut unsplit_far, from) = server.accept().unwrap();
+    let (mut unsplit_far, from) = accept(&server);
     assert_eq!(from, unsplit.local_addr().unwrap());
     exchange(&mut unsplit, &mut unsplit_far);
     // Connections that were taken go on.
@@ -149,7 +160,7 @@ fn takes_new_connections_only(test: &str, v6: bool) {
     }
     let again = lab.install(9);
     let mut last = lab.connect(to);
-    let (mut last_far, _) = server.accept().unwrap();
+    let (mut last_far, _) = accept(&server);
     exchange(&mut last, &mut last_far);
     drop(again);
 }
@@ -163,16 +174,15 @@ testkit::cases! { takes_new_connections_only:
 fn a_host_that_ends_without_a_word_resets_what_was_taken() {
     let Some(lab) = Lab::build("a_host_that_ends_without_a_word_resets_what_was_taken") else { return };
     let listener = lab.router.run(|| transparent::listen(false, 0).unwrap());
-    listener.set_nonblocking(false).unwrap();
     let _divert = lab.install(listener.local_addr().unwrap().port());
     let mut taken = lab.connect(lab.server_at(false, 8_080));
-    let (here, _) = listener.accept().unwrap();
+    let (here, _) = accept(&listener);
     drop(here);
     let error = taken.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     // One that has ended in both directions ends in peace.
     let mut taken = lab.connect(lab.server_at(false, 8_080));
-    let (here, _) = listener.accept().unwrap();
+    let (here, _) = accept(&listener);
     transparent::prepare(&here).unwrap();
     transparent::settle(&here).unwrap();
     drop(here);
@@ -184,7 +194,6 @@ fn first_packets_wait_for_a_decision(test: &str, v6: bool) {
     let to = lab.server_at(v6, 80);
     let server = lab.serve(v6, 80);
     let listener = lab.router.run(|| transparent::listen(v6, 0).unwrap());
-    listener.set_nonblocking(false).unwrap();
     let mut queue = lab.router.run(|| Queue::open(QUEUE).unwrap());
     let divert = lab.install_with(listener.local_addr().unwrap().port(), Some(QUEUE));
     // Each connection begins on a thread of its own, and waits.
@@ -200,11 +209,11 @@ fn first_packets_wait_for_a_decision(test: &str, v6: bool) {
         (client.join().unwrap(), packet.client)
     };
     let (taken, client) = asked(Fate::Taken);
-    let (mut here, from) = listener.accept().unwrap();
+    let (mut here, from) = accept(&listener);
     assert_eq!(from, client);
     exchange(&mut patient(taken.unwrap()), &mut here);
     let (forwarded, client) = asked(Fate::Forwarded);
-    let (mut far, from) = server.accept().unwrap();
+    let (mut far, from) = accept(&server);
     assert_eq!(from, client);
     exchange(&mut patient(forwarded.unwrap()), &mut far);
     assert_eq!(asked(Fate::Refused).0.unwrap_err().kind(), ErrorKind::ConnectionRefused);
@@ -212,7 +221,7 @@ fn first_packets_wait_for_a_decision(test: &str, v6: bool) {
     // Without its process the queue holds up nobody, and without a listener nothing is taken.
     drop((queue, listener));
     let mut unsplit = lab.connect(to);
-    let (mut far, _) = server.accept().unwrap();
+    let (mut far, _) = accept(&server);
     exchange(&mut unsplit, &mut far);
     drop(divert);
 }

@@ -113,6 +113,19 @@ fn captures_that_do_not_fit_are_counted_and_traffic_continues() {
 
 const BURSTS: [usize; 6] = [1, 3, 300, 40, 1, 120];
 const BURST_COUNT: usize = 250;
+/// Longest wait for a packet.
+const STEP: Duration = Duration::from_secs(3);
+/// Time without a packet after which one is lost.
+const SILENT_MAX: Duration = Duration::from_secs(60);
+
+/// Ends the sending thread, even if an assertion fails.
+struct SetOnDrop<'f>(&'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
 
 #[test]
 fn every_packet_wakes_the_reader_at_any_rate() {
@@ -141,12 +154,23 @@ fn every_packet_wakes_the_reader_at_any_rate() {
             let mut poller = Poller::new().unwrap();
             poller.add(&tap, 1, Interest::Readable).unwrap();
             let all = BURSTS.into_iter().cycle().take(BURST_COUNT).sum();
+            let _ended = SetOnDrop(ended);
+            let mut silent = Duration::ZERO;
             while seen.load(Ordering::Acquire) < all {
-                let ready = poller.wait(Some(Duration::from_secs(3))).unwrap().count();
+                let ready = poller.wait(Some(STEP)).unwrap().count();
                 let (packets, _) = payloads(&mut tap, 100);
                 let missed = ready == 0 && !packets.is_empty();
-                ended.fetch_or(missed, Ordering::AcqRel);
                 assert!(!missed, "{tap:?}, {wake_us} us: {} packets did not wake the reader", packets.len());
+                if ready == 0 {
+                    silent += STEP;
+                } else if !packets.is_empty() {
+                    silent = Duration::ZERO;
+                }
+                let counts = tap.counts();
+                assert!(
+                    silent < SILENT_MAX,
+                    "{tap:?}, {wake_us} us: {seen:?} of {all} were seen, {counts:?}"
+                );
                 seen.fetch_add(packets.len(), Ordering::AcqRel);
             }
         });

@@ -2,11 +2,15 @@
 
 use std::io::{ErrorKind, Write as _};
 use std::net::UdpSocket;
+use std::time::Duration;
 
 use netio::interface::Interface;
 use netio::tap::{Attach, Tap, TapConfig, TapKind};
 use netlab::Namespace;
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
+
+/// Longest wait for a datagram that must come.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Two hosts and a cable.
 pub(crate) struct Pair {
@@ -39,7 +43,11 @@ impl Pair {
         } else {
             ["[fd09::1]:7001", "[fd09::2]:7002"]
         };
-        let bind = |host: &Namespace, address: &str| host.run(|| UdpSocket::bind(address).unwrap());
+        let bind = |host: &Namespace, address: &str| {
+            let socket = host.run(|| UdpSocket::bind(address).unwrap());
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        };
         let (a, b) = (bind(&self.a, a), bind(&self.b, b));
         a.connect(b.local_addr().unwrap()).unwrap();
         b.connect(a.local_addr().unwrap()).unwrap();
