@@ -10,6 +10,7 @@ use maelstrom_core::Scheme;
 use maelstrom_core::wire::repair_overhead;
 use netio::Offload;
 use netio::coalesce::Coalescer;
+use netio::identification::Identifications;
 use netio::tun::{BUFFER_LEN, Tun, TunOptions};
 use tracing::{debug, info};
 
@@ -24,6 +25,7 @@ const QUEUE: u32 = 4_096;
 pub(crate) struct Tunnel {
     tun: Tun,
     buffer: Box<[u8]>,
+    ids: Identifications,
     coalescer: Coalescer,
     /// Writes that the kernel refused.
     refused: u64,
@@ -65,7 +67,8 @@ impl Tunnel {
 
     fn of(tun: Tun) -> Self {
         let coalescer = Coalescer::new(tun.takes_udp_segments()).in_order();
-        Self { tun, buffer: vec![0; BUFFER_LEN].into_boxed_slice(), coalescer, refused: 0 }
+        let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
+        Self { tun, buffer, ids: Identifications::new(), coalescer, refused: 0 }
     }
 
     /// Sets the longest packet that hosts may send by the device, in bytes.
@@ -88,7 +91,10 @@ impl Tunnel {
     /// # Errors
     /// The kernel's error.
     pub(crate) fn recv(&mut self) -> io::Result<Option<(Offload, &[u8])>> {
-        Ok(self.tun.recv(&mut self.buffer)?.map(|(offload, packet)| (offload, &*packet)))
+        let Self { tun, buffer, ids, .. } = self;
+        let Some((mut offload, packet)) = tun.recv(buffer)? else { return Ok(None) };
+        ids.note(packet, &mut offload);
+        Ok(Some((offload, packet)))
     }
 
     /// Hands a packet of a far site to the kernel, at the latest with [`Tunnel::flush`].

@@ -37,6 +37,7 @@ pub mod coalesce;
 pub mod divert;
 pub mod error;
 mod header;
+pub mod identification;
 pub mod inject;
 pub mod interface;
 pub mod lan;

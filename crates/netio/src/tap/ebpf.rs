@@ -10,10 +10,10 @@ use aya::{Ebpf, EbpfLoader, Pod};
 
 use super::captured::{Captured, Direction, Drained, Missed, TapCounts};
 use super::config::TapConfig;
-use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
 use crate::bpf::{self, Attached, Attachment, Place, Programs, insert_networks, map, raise_locked_memory};
 use crate::error::step;
+use crate::identification::Identifications;
 use crate::interface::{Interface, LinkKind};
 use crate::offload::{Gso, Offload};
 use crate::segment::kind_of;

@@ -15,7 +15,6 @@ mod captured;
 mod config;
 mod ebpf;
 mod filter;
-mod identification;
 mod moderation;
 mod packet;
 

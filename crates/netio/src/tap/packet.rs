@@ -12,9 +12,9 @@ use libc::{c_int, c_void};
 use super::captured::{Captured, Direction, Drained, Missed, TapCounts};
 use super::config::TapConfig;
 use super::filter;
-use super::identification::Identifications;
 use super::moderation::{Change, Moderation, now_ns};
 use crate::error::step;
+use crate::identification::Identifications;
 use crate::interface::{Interface, check};
 use crate::offload::{Offload, VIRTIO_HEADER_LEN};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netio::coalesce::Coalescer;
+use netio::identification::Identifications;
 use netio::poll::{Interest, Poller, precise_timeouts};
 use netio::tun::{BUFFER_LEN, Tun};
 use netio::{Offload, segment};
@@ -50,6 +51,7 @@ struct Input {
     log: Option<DropSink>,
     buffer: Box<[u8]>,
     scratch: Box<[u8]>,
+    ids: Identifications,
     uncut: u64,
     middle_box: Option<MiddleBox>,
 }
@@ -84,6 +86,7 @@ impl Worker {
                 log,
                 buffer: space(),
                 scratch: space(),
+                ids: Identifications::new(),
                 uncut: 0,
                 middle_box: None,
             },
@@ -163,7 +166,7 @@ impl Input {
     /// Reads packets from the kernel, up to a bound, and returns the number of reads.
     fn read(&mut self, link: &mut Link) -> io::Result<usize> {
         for count in 0..READS_MAX {
-            let (offload, packet) = match self.tun.recv(&mut self.buffer) {
+            let (mut offload, packet) = match self.tun.recv(&mut self.buffer) {
                 Ok(Some(received)) => received,
                 Ok(None) => return Ok(count),
                 // The device is down or gone; while it is down, nothing can be read.
@@ -172,6 +175,7 @@ impl Input {
                 }
                 Err(error) => return Err(error),
             };
+            self.ids.note(packet, &mut offload);
             let now_us = clock::now_us();
             let (direction, log, back) = (self.direction, &self.log, &*self.tun);
             let mut offer = |packet: &[u8]| {

@@ -4,5 +4,6 @@
 mod bridge;
 mod dropper;
 mod emulator;
+mod identifications;
 mod namespaces;
 mod traffic;

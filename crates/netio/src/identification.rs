@@ -1,6 +1,6 @@
-//! Detects whether the segments of a captured super-packet count their IPv4 identification up or share one.
+//! Detects whether the segments of a super-packet count their IPv4 identification up or share one.
 //!
-//! The kernel merges both kinds of flow (GRO) and remembers the kind, but reports it to no tap. Linux counts
+//! The kernel merges both kinds of flow (GRO) and remembers the kind, but reports it to nobody. Linux counts
 //! up; some other systems send every "don't fragment" TCP segment with identification 0. So 0 with "don't
 //! fragment" means a fixed identification, unless the flow was seen with another number: then its count has
 //! wrapped to 0. The same holds for each IP header of a tunnel's super-packet.
@@ -12,12 +12,14 @@ use crate::segment::each_ip_header;
 const FLOWS: usize = 1024;
 
 /// TCP flows, and pairs of addresses of tunnels, that were seen counting, unless others displaced them.
-pub(super) struct Identifications {
+#[derive(Debug)]
+pub struct Identifications {
     flows: Box<[u32; FLOWS]>,
 }
 
 impl Identifications {
-    pub(super) fn new() -> Self {
+    /// Begins without knowledge of any flow.
+    pub fn new() -> Self {
         Self { flows: Box::new([0; FLOWS]) }
     }
 
@@ -25,7 +27,7 @@ impl Identifications {
     ///
     /// Only super-packets are searched for inner headers. A flow inside a tunnel whose count wraps was seen
     /// in super-packets before, or sends so slowly that none are merged.
-    pub(super) fn note(&mut self, packet: &[u8], offload: &mut Offload) {
+    pub fn note(&mut self, packet: &[u8], offload: &mut Offload) {
         offload.counting = 0;
         if !offload.is_super() {
             self.is_counting(packet, true);
@@ -69,6 +71,12 @@ fn place_and_tag(addresses: &[u8], ports: &[u8]) -> (usize, u32) {
         mixed ^= mixed >> 32;
     }
     (mixed as usize % FLOWS, (mixed >> 16) as u32 | 1)
+}
+
+impl Default for Identifications {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 #[cfg(test)]
