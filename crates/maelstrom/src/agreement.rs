@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use tracing::{info, warn};
 
-use crate::config::Mode;
 use crate::config::machine::{Lead, leads_to};
+use crate::config::{Mode, Peer};
 use crate::errands::Errand;
 use crate::passive::Passive;
 
@@ -106,10 +106,7 @@ impl Passive {
         let of_racks: Vec<Vec<IpNet>> = (0..seen.len()).map(listed_by_rack).collect();
         let views = seen.into_iter().enumerate().map(|(index, (listed, unwatched_source))| {
             let leads = leads.get(index).map_or(&[][..], Vec::as_slice);
-            let is_tunnel = self.config.peers.get(index).is_some_and(|peer| peer.mode == Mode::Tunnel);
-            let wan = self.config.peers.get(index).map_or("", |peer| self.config.wan_of(peer));
-            let seen = (&*listed, unwatched_source);
-            let differences = self.compare(seen, &of_racks[index], leads, wan, is_tunnel);
+            let differences = self.compare(index, (&listed, unwatched_source), &of_racks[index], leads);
             PeerView { listed, unwatched_source, differences }
         });
         let views: Vec<PeerView> = views.collect();
@@ -119,29 +116,30 @@ impl Passive {
         self.agreement.peers = views;
     }
 
-    /// `by_others`: networks that the gateways of the peer's rack list together. `wan`: the interface by
-    /// which packets of the peer pass.
+    /// Compares what peer number `peer` lists with the file and the routes. `by_others`: networks that the
+    /// gateways of the peer's rack list together.
     fn compare(
         &self,
+        peer: usize,
         (listed, unwatched_source): (&[IpNet], Option<IpAddr>),
         by_others: &[IpNet],
         leads: &[Lead],
-        wan: &str,
-        is_tunnel: bool,
     ) -> Vec<Difference> {
+        let of_peer = self.config.peers.get(peer);
+        let is_tunnel = of_peer.is_some_and(|peer| peer.mode == Mode::Tunnel);
+        let wan = of_peer.map_or("", |peer| self.config.wan_of(peer));
         let local = self.config.gateway.local_networks();
         let mut differences = Vec::new();
-        for (index, network) in listed.iter().enumerate() {
-            let ours = self.config.peers.iter().find_map(|peer| {
-                let overlap = peer.networks.iter().find(|own| overlap(own, network));
-                overlap.map(|own| (own, peer.label()))
-            });
-            let problem = match ours {
+        for (number, network) in listed.iter().enumerate() {
+            let own = |of: &Peer| of.networks.iter().find(|own| overlap(own, network)).copied();
+            let problem = match of_peer.and_then(|of| Some((own(of)?, of.label()))) {
                 Some((own, owner)) => {
                     Some(("network_of_a_peer", format!("the file here names {own} as one of {owner}")))
                 }
+                // Packets of the peer to another one pass this site, as it does in a star.
+                None if self.config.peers.iter().any(|other| own(other).is_some()) => None,
                 None if local.is_empty() => leads
-                    .get(index)
+                    .get(number)
                     .and_then(|lead| lead.problem(wan))
                     .map(|problem| ("network_routed_elsewhere", problem)),
                 None if local.iter().any(|own| own.contains(network)) => None,

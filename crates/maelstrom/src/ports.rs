@@ -251,6 +251,8 @@ fn tap_config(config: &GatewayConfig, wan: usize, signs: Signs) -> TapConfig {
             TapChoice::Packet => TapKind::Packet,
         },
         pass_over: Some(signs.mark()),
+        // At most 1 GiB.
+        buffer_bytes: config.gateway.tap_buffer as usize,
         ..TapConfig::default()
     }
 }

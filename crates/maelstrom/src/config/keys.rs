@@ -143,6 +143,17 @@ diagnostics::settings! {
             default: Fallback::Toml("\"auto\""),
             example: "tap = \"auto\"",
         }
+        /// Memory at each WAN interface for copies of packets that the gateway has not read yet. Where hosts
+        /// send more at once than this, faster than the gateway reads, it has no copies of the rest, and
+        /// protects none of them.
+        tap_buffer: u64 {
+            form: Text::new(
+                "a size from `\"1MiB\"` to `\"1GiB\"`, such as `\"64MiB\"`",
+                values::tap_buffer,
+            ),
+            default: Fallback::Toml("\"16MiB\""),
+            example: "tap_buffer = \"64MiB\"",
+        }
         /// Interface by which recovered packets arrive. With `wan` they pass the rules of the WAN interface
         /// like the packets that were lost; this needs eBPF. With `tun` they enter by the device `tun`, so
         /// that rules which name the WAN interface do not apply to them. With `auto` they arrive by the WAN

@@ -118,25 +118,11 @@ fn drain(text: &str) -> Result<Duration, Fault> {
 }
 
 fn size(text: &str) -> Result<u64, Fault> {
-    bytes(text, &(BUFFER_MIN..=BUFFER_MAX))
+    values::size(text, &(BUFFER_MIN..=BUFFER_MAX))
 }
 
 fn spool(text: &str) -> Result<u64, Fault> {
-    bytes(text, &SPOOL)
-}
-
-/// Parses a number of bytes with its unit.
-fn bytes(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Fault> {
-    const UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
-    let wrong = || {
-        let fault = Fault::bad("is not a size").seen(quoted(text));
-        fault.help("write a whole number with `KiB`, `MiB`, `GiB` or `TiB`")
-    };
-    let parts = UNITS.iter().find_map(|&(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));
-    let (number, unit) = parts.ok_or_else(wrong)?;
-    let number: u64 = number.trim_end().parse().map_err(|_| wrong())?;
-    let bytes = number.checked_mul(unit).filter(|bytes| range.contains(bytes));
-    bytes.ok_or_else(|| Fault::out_of_range(quoted(text)))
+    values::size(text, &SPOOL)
 }
 
 /// Parses a time with its unit.

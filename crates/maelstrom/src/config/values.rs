@@ -1,6 +1,7 @@
 //! Values that are text: interface names, addresses, networks, paths, rates.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use diagnostics::quoted;
@@ -22,6 +23,28 @@ pub(super) const NAMES_MAX: usize = maelstrom_core::wire::TERMS_MAX;
 /// Remedy for a cap or a rate of nothing.
 const NOTHING: &str = "a gateway without repairs recovers nothing; packets that need none belong to a `[[class]]` with \
                        `protect = \"off\"`";
+
+/// Least and most bytes of packets that wait in a tap.
+const TAP_BUFFER: RangeInclusive<u64> = (1 << 20)..=(1 << 30);
+
+/// Parses a number of bytes with its unit, such as `64MiB`.
+pub(super) fn size(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Fault> {
+    const UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+    let wrong = || {
+        let fault = Fault::bad("is not a size").seen(quoted(text));
+        fault.help("write a whole number with `KiB`, `MiB`, `GiB` or `TiB`")
+    };
+    let parts = UNITS.iter().find_map(|&(unit, bytes)| Some((text.strip_suffix(unit)?, bytes)));
+    let (number, unit) = parts.ok_or_else(wrong)?;
+    let number: u64 = number.trim_end().parse().map_err(|_| wrong())?;
+    let bytes = number.checked_mul(unit).filter(|bytes| range.contains(bytes));
+    bytes.ok_or_else(|| Fault::out_of_range(quoted(text)))
+}
+
+/// Parses the size of a tap's buffer.
+pub(super) fn tap_buffer(text: &str) -> Result<u64, Fault> {
+    size(text, &TAP_BUFFER)
+}
 
 /// Parses the address at which metrics are read.
 pub(super) fn metrics_address(text: &str) -> Result<SocketAddr, Fault> {

@@ -82,6 +82,11 @@ fn packets_of_two_links_are_recovered_and_those_between_their_sites_on_both() {
         let recovered = lab.peer(at, peer).unwrap().ingress.injected_packets;
         assert!(recovered > 5, "{recovered} of {peer} at {at}\n{}", lab.logs());
     }
+    // Each names the network of the other one, whose packets pass the hub.
+    for site in [1, 2] {
+        let differences = lab.peer(3, site).unwrap().differences;
+        assert!(differences.is_empty(), "{differences:?}");
+    }
     lab.stop().unwrap();
 }
 

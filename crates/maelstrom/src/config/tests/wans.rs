@@ -1,4 +1,4 @@
-//! Interfaces of peers.
+//! Interfaces of peers, and the buffers of their taps.
 
 use super::*;
 
@@ -69,4 +69,17 @@ fn gateways_of_a_far_rack_have_one_interface() {
     assert_eq!(codes(&both), ["rack-wan"]);
     let same = rack.replace("rack = \"east\"", "rack = \"east\"\nwan = \"wan1\"") + second;
     assert!(codes(&same).is_empty());
+}
+
+#[test]
+fn a_tap_has_the_buffer_that_the_file_states() {
+    let with = |size: &str| GOOD.replacen("[gateway]", &format!("[gateway]\ntap_buffer = \"{size}\""), 1);
+    assert_eq!(configuration(GOOD).gateway.tap_buffer, netio::tap::BUFFER_BYTES as u64);
+    assert_eq!(
+        ["1MiB", "64MiB", "1GiB"].map(|size| configuration(&with(size)).gateway.tap_buffer),
+        [1 << 20, 64 << 20, 1 << 30]
+    );
+    for (size, code) in [("1023KiB", "out-of-range"), ("2GiB", "out-of-range"), ("64", "bad-value")] {
+        assert_eq!(codes(&with(size)), [code], "{size}");
+    }
 }
