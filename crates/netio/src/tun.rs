@@ -165,7 +165,8 @@ impl Tun {
         self.udp_segments
     }
 
-    /// Reads one packet or super-packet; returns `None` if none waits.
+    /// Reads one packet or super-packet; returns `None` if none waits. A reader that cuts super-packets notes
+    /// each in [`Identifications`](crate::identification::Identifications) before.
     ///
     /// A packet longer than `buffer` is truncated; [`BUFFER_LEN`] bytes always suffice.
     ///

@@ -25,6 +25,8 @@ pub(super) struct Runs {
     /// Number of runs that were disturbed or failed.
     pub(super) disturbed: usize,
     spreads: BTreeMap<Figure, Spread>,
+    /// The goodput of each run that counts, as it would be without the run's repairs.
+    unburdened: Vec<f64>,
 }
 
 /// Median, least and greatest value.
@@ -33,6 +35,14 @@ pub(super) struct Spread {
     pub(super) median: f64,
     pub(super) least: f64,
     pub(super) most: f64,
+}
+
+impl Spread {
+    fn of(values: Vec<f64>) -> Option<Self> {
+        let is_empty = values.is_empty();
+        let (median, least, most) = rig::spread(values);
+        (!is_empty).then_some(Self { median, least, most })
+    }
 }
 
 impl Runs {
@@ -47,14 +57,16 @@ impl Runs {
     fn of(rows: &[&Row]) -> Self {
         let counted: Vec<&&Row> = rows.iter().filter(|row| row.counts()).collect();
         let spread = |figure: Figure| {
-            let values: Vec<f64> =
-                counted.iter().filter_map(|row| row.figures.get(&figure).copied()).collect();
-            let is_empty = values.is_empty();
-            let (median, least, most) = rig::spread(values);
-            (!is_empty).then_some((figure, Spread { median, least, most }))
+            let values = counted.iter().filter_map(|row| row.figures.get(&figure).copied());
+            Some((figure, Spread::of(values.collect())?))
         };
         let spreads = Figure::all().filter_map(spread).collect();
-        Self { counted: counted.len(), disturbed: rows.len() - counted.len(), spreads }
+        let unburdened = counted.iter().filter_map(|row| {
+            let overhead = row.figures.get(&Figure::Overhead).map_or(0.0, |percent| percent / 100.0);
+            Some(row.figures.get(&Figure::Goodput)? * (1.0 + overhead))
+        });
+        let unburdened = unburdened.collect();
+        Self { counted: counted.len(), disturbed: rows.len() - counted.len(), spreads, unburdened }
     }
 }
 
@@ -78,18 +90,16 @@ impl<'a> Summary<'a> {
         summary
     }
 
-    /// Adds the shares: goodput relative to what the overhead leaves of the goodput without loss.
+    /// Adds the shares: the goodput of each run relative to what its overhead leaves of the goodput without
+    /// loss.
     fn add_shares(&mut self) {
         let mut shares = Vec::new();
         for (_, cell) in self.table.cells().filter(|(_, cell)| cell.workload.has_share()) {
             let lossless = self.median(&cell.lossless_id(), BARE, Figure::Goodput);
             let Some(lossless) = lossless.filter(|goodput| *goodput > 0.0) else { continue };
             for ((id, variant), runs) in self.runs.iter().filter(|((id, _), _)| *id == cell.id) {
-                let Some(goodput) = runs.spread(Figure::Goodput) else { continue };
-                let overhead = runs.spread(Figure::Overhead).map_or(0.0, |spread| spread.median / 100.0);
-                let share = |goodput: f64| goodput * 100.0 * (1.0 + overhead) / lossless;
-                let Spread { median, least, most } = goodput;
-                let spread = Spread { median: share(median), least: share(least), most: share(most) };
+                let of_run = runs.unburdened.iter().map(|goodput| goodput * 100.0 / lossless);
+                let Some(spread) = Spread::of(of_run.collect()) else { continue };
                 shares.push(((id.clone(), variant.clone()), spread));
             }
         }
@@ -176,5 +186,19 @@ mod tests {
         assert_eq!(of(Figure::Overhead), Verdict::Missed { value: 25.0, limit: 1.25 * 3.6 * 1.085 });
         assert_eq!(of(Figure::Residual), Verdict::Unknown);
         assert_eq!(verdicts.len(), 3);
+    }
+
+    #[test]
+    fn the_share_of_a_run_is_that_of_its_own_overhead() {
+        let table = table();
+        let cell = "narrow/uniform:1%/cubic";
+        let mut rows = vec![row("narrow/none/cubic", BARE, 10.0, 0.0)];
+        rows.extend(
+            [(8.0, 25.0), (9.0, 0.0), (5.0, 50.0)]
+                .map(|(goodput, overhead)| row(cell, "layered", goodput, overhead)),
+        );
+        let summary = Summary::of(&table, &rows);
+        let share = summary.runs(cell, "layered").unwrap().spread(Figure::Share);
+        assert_eq!(share, Some(Spread { median: 90.0, least: 75.0, most: 100.0 }));
     }
 }
