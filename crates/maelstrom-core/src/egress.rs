@@ -156,6 +156,7 @@ impl Egress {
         let sent_us = now_us.saturating_sub(elapsed_us);
         if let Some(loss) = self.sender.loss.on_report(sent_us, report.loss.repairs) {
             self.repair_loss = loss;
+            self.coder.set_steady_loss(self.sender.loss.steady());
             self.adapt_to_missing_repairs();
             self.auto.iter_mut().for_each(|auto| auto.set_repair_loss(loss));
         }

@@ -8,8 +8,9 @@ const TIMES: usize = 2_048;
 const INTERVAL_US: u64 = 1_000;
 /// Number of repairs of one sample.
 const SAMPLE: u64 = 32;
-/// Weight of the latest sample in the average.
+/// Weight of the latest sample in the average, and in the steady one.
 const LATEST: f64 = 0.5;
+const LATEST_STEADY: f64 = 1.0 / 16.0;
 
 /// Compares the repairs sent with those that arrived.
 #[derive(Debug)]
@@ -21,11 +22,12 @@ pub(crate) struct RepairLoss {
     /// Repairs sent and arrived at the begin of the sample.
     begin: (u64, u64),
     average: f64,
+    steady: f64,
 }
 
 impl Default for RepairLoss {
     fn default() -> Self {
-        Self { sent: 0, history: VecDeque::with_capacity(TIMES), begin: (0, 0), average: 0.0 }
+        Self { sent: 0, history: VecDeque::with_capacity(TIMES), begin: (0, 0), average: 0.0, steady: 0.0 }
     }
 }
 
@@ -44,7 +46,13 @@ impl RepairLoss {
 
     /// Forgets the share: no repairs are sent for a while.
     pub(crate) fn forget(&mut self) {
-        self.average = 0.0;
+        (self.average, self.steady) = (0.0, 0.0);
+    }
+
+    /// The share of repairs lost in the last sixteen samples or so. It follows a change late, and hardly
+    /// varies where the link does not.
+    pub(crate) fn steady(&self) -> f64 {
+        self.steady.max(0.0)
     }
 
     /// Notes that a repair was sent.
@@ -82,6 +90,7 @@ impl RepairLoss {
         // Repairs that one sample misses are in the next one, whose loss is below 0 then.
         let loss = 1.0 - (there as f64 / sample as f64).min(2.0);
         self.average += (loss - self.average) * LATEST;
+        self.steady += (loss - self.steady) * LATEST_STEADY;
         Some(self.average.max(0.0))
     }
 }
@@ -112,6 +121,27 @@ mod tests {
         assert!(stated.iter().all(|&(tick, loss)| tick >= 100 || loss < 0.2), "{stated:?}");
         let (_, last) = stated[stated.len() - 1];
         assert!(stated.len() > 30 && (0.45..0.55).contains(&last), "{stated:?}");
+    }
+
+    #[test]
+    fn the_steady_share_hardly_varies_where_one_repair_in_a_hundred_is_lost() {
+        let mut loss = RepairLoss::default();
+        let (mut arrived, mut steady, mut latest) = (0, Vec::new(), Vec::new());
+        for tick in 0..400_u64 {
+            let now_us = tick * 50_000;
+            (0..40).for_each(|_| loss.on_sent(now_us));
+            loss.on_tick(now_us);
+            // One of a hundred, at irregular times.
+            arrived += if tick % 5 < 2 { 39 } else { 40 };
+            if let Some(share) = loss.on_report(now_us, arrived) {
+                latest.push(share);
+                steady.push(loss.steady());
+            }
+        }
+        assert!(steady[80..].iter().all(|share| (0.007..0.013).contains(share)), "{steady:?}");
+        assert!(latest[80..].iter().any(|share| *share < 0.007), "{latest:?}");
+        loss.forget();
+        assert_eq!(loss.steady(), 0.0);
     }
 
     #[test]

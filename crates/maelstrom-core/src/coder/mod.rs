@@ -135,6 +135,13 @@ impl Coder {
             .then(|| names::per_repair(rate).max(names_max.min(ALONE_MAX)).max(names::stride(rate)));
     }
 
+    /// Adapts the copies of names to the share of repairs that the link loses most of the time.
+    pub(crate) fn set_steady_loss(&mut self, loss: f64) {
+        if let Kind::Window { naming, .. } = &mut self.kind {
+            naming.set_loss(loss);
+        }
+    }
+
     /// Number of packets in a repair, if repairs contain only packets that they name.
     pub(crate) fn alone(&self) -> Option<usize> {
         match self.kind {

@@ -79,6 +79,11 @@ impl Naming {
         self.set_rate(rate);
     }
 
+    /// Takes the share of repairs that the link loses.
+    pub(super) fn set_loss(&mut self, share: f64) {
+        self.names.set_loss(share);
+    }
+
     /// Forgets packets that are too old; returns the number left if there were any.
     pub(super) fn expire(&mut self, now_us: u64) -> Option<usize> {
         let before = self.sent_us.len();

@@ -151,8 +151,8 @@ diagnostics::settings! {
                 "a size from `\"1MiB\"` to `\"1GiB\"`, such as `\"64MiB\"`",
                 values::tap_buffer,
             ),
-            default: Fallback::Toml("\"16MiB\""),
-            example: "tap_buffer = \"64MiB\"",
+            default: Fallback::Toml("\"64MiB\""),
+            example: "tap_buffer = \"128MiB\"",
         }
         /// Interface by which recovered packets arrive. With `wan` they pass the rules of the WAN interface
         /// like the packets that were lost; this needs eBPF. With `tun` they enter by the device `tun`, so

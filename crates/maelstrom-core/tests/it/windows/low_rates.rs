@@ -81,6 +81,23 @@ fn names_apart_replace_those_of_a_lost_repair() {
     nothing_went_wrong(&pair);
 }
 
+/// Where the link loses repairs, the next datagram of names makes up for a lost repair and a lost datagram.
+#[test]
+fn a_third_copy_of_names_replaces_two_lost_ones() {
+    let mut pair = up("1/16", 512);
+    for n in 0..20_000 {
+        // One repair in fifty is lost. Then the repair after packet 19,215, and the names after 19,271.
+        let is_lost =
+            if n < 19_000 { n / 16 % 50 == 25 } else { (19_208..19_216).contains(&n) || n == 19_271 };
+        pair.lose_datagram = Box::new(move || is_lost);
+        pair.send(A, &packet(n), n == 19_210);
+        pair.advance(200);
+        assert_eq!(pair.recovered[B].len(), usize::from(n >= 19_335), "after packet {n}");
+    }
+    assert_eq!(pair.recovered[B], [packet(19_210)]);
+    nothing_went_wrong(&pair);
+}
+
 /// Wherever a loss lies between repairs and datagrams of names, and whichever single datagram is lost.
 #[test]
 fn at_a_low_rate_a_loss_is_recovered_wherever_it_lies() {
