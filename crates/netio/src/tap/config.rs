@@ -7,8 +7,8 @@ use ipnet::IpNet;
 
 use crate::bpf::Attach;
 
-/// Default of [`TapConfig::buffer_bytes`]: what a host sends at once when a whole window is acknowledged, on a
-/// link of 1 Gbit/s and a round trip of 500 ms; also 50 ms at 10 Gbit/s.
+/// Default of [`TapConfig::buffer_bytes`]: what a host sends at once when a whole window is acknowledged, on
+/// a link of 1 Gbit/s and a round trip of 500 ms; also 50 ms at 10 Gbit/s.
 pub const BUFFER_BYTES: usize = 64 << 20;
 /// Default of [`TapConfig::wake_us`].
 pub const WAKE_US: u32 = 50;
