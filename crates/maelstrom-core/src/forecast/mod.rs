@@ -24,6 +24,8 @@ use cursor::{Cursor, Fate};
 const URGENT_US: u64 = 10_000;
 /// Number of packets between urgent reports, so that these do not load a slow link.
 const URGENT_PACKETS: u64 = 32;
+/// Factor by which the share of lost packets has grown since the last report if the link has become worse.
+const WORSE: f64 = 1.5;
 /// Interval between reports while packets are lost.
 const LOSSY_US: u64 = 100_000;
 /// Number of sealed datagrams over which the share of those that arrive is measured.
@@ -81,6 +83,8 @@ struct LastReport {
     lost: u64,
     /// Losses that the present candidate had left then.
     failed: u32,
+    /// The share of packets that the last runs of losses showed then, if there were enough.
+    loss: Option<f64>,
     is_standing: bool,
 }
 
@@ -255,7 +259,8 @@ impl Forecaster {
         Some(sent_us + if is_urgent { URGENT_US } else { LOSSY_US })
     }
 
-    /// Whether the present rate leaves losses, or will soon do so, or nothing recovers them.
+    /// Whether the present rate leaves losses, or will soon do so, or nothing recovers them, or the link has
+    /// become worse.
     fn is_urgent(&self) -> bool {
         if self.plan.is_thin {
             return true;
@@ -263,14 +268,20 @@ impl Forecaster {
         let Some(index) = self.plan.candidate() else { return false };
         let rate = crate::auto::LADDER[index];
         let half = self.windows.span(index) * u64::from(rate.repairs()) / u64::from(2 * rate.sources());
-        self.windows.backlog(index) > 4 + half || self.failed() != self.last.failed
+        let is_worse = self.loss().is_some_and(|loss| self.last.loss.is_none_or(|last| loss >= WORSE * last));
+        is_worse || self.windows.backlog(index) > 4 + half || self.failed() != self.last.failed
+    }
+
+    /// The share of packets lost that the last runs of losses show.
+    fn loss(&self) -> Option<f64> {
+        self.runs.fit().estimate().map(|(loss, _)| loss)
     }
 
     /// Notes that a report leaves.
     pub(crate) fn on_report(&mut self, now_us: u64) {
         let (packets, lost) = self.runs.totals();
-        let (failed, is_standing) = (self.failed(), self.is_standing);
-        self.last = LastReport { sent_us: now_us, packets, lost, failed, is_standing };
+        let (failed, loss, is_standing) = (self.failed(), self.loss(), self.is_standing);
+        self.last = LastReport { sent_us: now_us, packets, lost, failed, loss, is_standing };
     }
 
     /// The counts for a report.

@@ -232,6 +232,35 @@ fn the_forecast_counts_what_the_link_lost() {
     }
 }
 
+/// 50,000 packets a second on a link of 50 ms, where the loss steps from next to nothing to each of these.
+#[test]
+fn a_worse_link_gets_a_higher_rate_within_a_round_trip_and_a_tenth_of_a_second() {
+    for (loss, enough) in [(0.01, "1/24"), (0.05, "1/8")] {
+        for seed in [51, 54, 57, 60] {
+            let mut pair = up(Targets::default());
+            pair.delay_us = 50_000;
+            let mut n = 0_u32;
+            let mut send = |pair: &mut Pair, is_lost: bool| {
+                pair.send(A, &udp(A, n as u16, &[&n.to_be_bytes()[..], &[7; 60]].concat()), is_lost);
+                pair.advance(20);
+                n += 1;
+            };
+            let mut lose = coin(seed, 0.0001);
+            // The step comes at another time after a report each time.
+            (0..100_000 + 1_000 * seed).for_each(|_| send(&mut pair, lose()));
+            assert!(decision(&pair).rate < rate("1/28"), "{}", decision(&pair));
+            let began_us = pair.now_us;
+            let mut lose = coin(seed + 1, loss);
+            pair.lose_datagram = Box::new(coin(seed + 2, loss));
+            while pair.now_us < began_us + 600_000 && decision(&pair).rate < rate(enough) {
+                send(&mut pair, lose());
+            }
+            let took_us = pair.now_us - began_us;
+            assert!(took_us < 200_000, "{loss}, seed {seed}: {took_us} us until {}", decision(&pair));
+        }
+    }
+}
+
 #[test]
 fn a_new_session_keeps_the_choice() {
     let mut pair = up(Targets::default());
