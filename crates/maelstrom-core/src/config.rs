@@ -30,13 +30,13 @@ const HISTORY_SHORT: usize = 4_096;
 const HISTORY_BYTES: usize = 64 << 20;
 /// Maximum number of repairs that an ingress stores for decoding.
 const EQUATIONS: usize = 384;
-/// Minimum number of places that an ingress tells apart. Three quarters of them, those of 128 ms at 1 Gbit/s
-/// of packets of 1,300 bytes, stay open while answers to requests are on the way.
-const PLACES_MIN: usize = 16_384;
-/// Maximum memory of all caches from which requests are answered, in bytes.
-const CACHES_MAX: usize = 64 << 20;
-/// Maximum memory of one cache, in bytes.
-const CACHE_MAX: usize = 32 << 20;
+/// Minimum number of places that an ingress tells apart, each beside the most peers. Three quarters of them
+/// stay open while answers to requests are on the way. At 1 Gbit/s of packets of 1,300 bytes these are the
+/// places of 1 s with few peers, twice the round trip to a site on the other side of the earth, and of 128 ms
+/// with many.
+const PLACES_MIN: [(usize, usize); 3] = [(2, 131_072), (8, 32_768), (usize::MAX, 16_384)];
+/// Maximum memory of all caches from which requests are answered, in bytes: what leaves in 1 s at 1 Gbit/s.
+const CACHES_MAX: usize = 128 << 20;
 /// Smallest WAN MTU in bytes.
 const WAN_MTU_MIN: usize = 576;
 /// Largest WAN MTU in bytes.
@@ -403,7 +403,7 @@ impl Config {
     pub fn cache_bytes(&self, peers: usize) -> usize {
         match self.requests {
             Requests::Off => 0,
-            Requests::All | Requests::Udp => CACHE_MAX.min(CACHES_MAX / peers.max(1)),
+            Requests::All | Requests::Udp => CACHES_MAX / peers.max(1),
         }
     }
 
@@ -415,18 +415,22 @@ impl Config {
     /// Sizes of each ingress beside this number of peers. The history is four times the span of one
     /// repair, if the far end uses the same code, or longer.
     pub fn ingress_of(&self, peers: usize) -> IngressConfig {
-        let (_, least) =
-            HISTORY_MIN.into_iter().find(|&(most, _)| peers <= most).expect("the last has no end");
+        let least = beside(HISTORY_MIN, peers);
         let least = least.min((HISTORY_BYTES / self.packet_max()).max(HISTORY_SHORT));
         let history = (4 * self.code().span()).max(1 << least.ilog2()).next_power_of_two();
         IngressConfig {
             history,
-            places: (2 * history).max(PLACES_MIN),
+            places: (2 * history).max(beside(PLACES_MIN, peers)),
             packet_max: self.packet_max(),
             equations: EQUATIONS,
             give_up_us: 1_000_000 + 2 * self.schedule.slowest_us(self.max_delay_us),
         }
     }
+}
+
+/// Returns the size that belongs to a number of peers.
+fn beside(sizes: [(usize, usize); 3], peers: usize) -> usize {
+    sizes.into_iter().find(|&(most, _)| peers <= most).expect("the last has no end").1
 }
 
 impl Schedule {

@@ -49,6 +49,9 @@ use sight::{Sight, Verdict};
 const USED_MAX: usize = 32;
 /// Upper bound of a recipe's length in bytes.
 const RECIPE_MAX: usize = 1_024;
+/// Number of places of a tunnel of which three quarters stay open, unless the history is longer or answers to
+/// requests are on the way.
+const TUNNEL_PLACES: usize = 16_384;
 /// Longest recovery delay that the histogram distinguishes, in microseconds.
 const DELAY_MAX_US: u64 = 60_000_000;
 
@@ -99,7 +102,8 @@ impl Ingress {
         let history = config.history as u64;
         // A quarter of the history is left for packets that arrive before their place is named. Those of a
         // tunnel come with their place.
-        let told_apart = if road == Road::Tunnel { config.places as u64 } else { history };
+        let tunnel = config.places.min(TUNNEL_PLACES.max(2 * config.history)) as u64;
+        let told_apart = if road == Road::Tunnel { tunnel } else { history };
         Self {
             arrivals: Arrivals::new(config.history, config.places, symbol_max),
             ledger: Ledger::new(told_apart - told_apart / 4, config.give_up_us),

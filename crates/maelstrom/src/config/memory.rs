@@ -51,6 +51,8 @@ pub(crate) struct Memory {
     sum_bytes: u64,
     /// Memory for packets that are held, for all peers.
     held_bytes: u64,
+    /// Part of all memory: packets from which requests are answered. It is touched as far as it is needed.
+    cache_bytes: u64,
     schedule: Schedule,
 }
 
@@ -71,17 +73,28 @@ impl Memory {
         let sum_bytes = core.schedule.sums(core.delayed) as u64 * sum;
         let repairs = ingress.equations as u64 + BUFFERS;
         let cache = core.cache_bytes(peers) as u64;
+        let cache = cache + cache / 1024 * SLOT;
         let peer_bytes = window * (packet_bytes + BOOKS)
             + ingress.places as u64 * PLACE
             + repairs * (packet_bytes + RECIPE)
             + cache
-            + cache / 1024 * SLOT
             + sum_bytes;
         let schedule = core.schedule.clone();
         let narrowest = maelstrom_core::Config { schedule: Schedule::Auto, ..core.clone() };
         let window_min = narrowest.ingress_of(peers).history as u64;
         let peers = peers as u64;
-        Self { peers, window, window_min, packet_bytes, peer_bytes, sum_bytes, held_bytes: 0, schedule }
+        let (held_bytes, cache_bytes) = (0, peers * cache);
+        Self {
+            peers,
+            window,
+            window_min,
+            packet_bytes,
+            peer_bytes,
+            sum_bytes,
+            held_bytes,
+            cache_bytes,
+            schedule,
+        }
     }
 
     /// The same with `peers` peers whose packets are put in order.
@@ -107,6 +120,22 @@ impl Memory {
     pub(crate) fn origin(&self) -> String {
         let peers = if self.peers == 1 { "1 peer".to_owned() } else { format!("{} peers", self.peers) };
         format!("{peers}, each with a window of {} packets of up to {} bytes", self.window, self.packet_bytes)
+    }
+
+    /// Further facts about it for the operator.
+    fn notes(&self, draft: &Draft) -> Vec<String> {
+        let cache = (self.cache_bytes > 0).then(|| {
+            format!(
+                "up to {} of these keep packets for requests, for 2.5 round trips: a slow or short link needs less",
+                mebibytes(self.cache_bytes)
+            )
+        });
+        let tap = draft.gateway.tap_buffer.as_ref().map(|setting| {
+            // The kernel's ring has a power of two.
+            let bytes = setting.value.next_power_of_two();
+            format!("the tap of each WAN interface takes {} more (`tap_buffer`)", mebibytes(bytes))
+        });
+        cache.into_iter().chain(tap).collect()
     }
 
     /// Settings that lower it.
@@ -168,8 +197,9 @@ pub(super) fn check_with(draft: &Draft, wan_mtu: u32, findings: &mut Findings) {
     findings.add(match memory.excess() {
         Some(excess) => refused(draft, &memory, &excess),
         None => {
-            let message = format!("packets and repairs need about {} of memory", mebibytes(memory.bytes()));
-            Diagnostic::remark("memory", message).note(memory.origin())
+            let message = format!("packets and repairs need up to {} of memory", mebibytes(memory.bytes()));
+            let remark = Diagnostic::remark("memory", message).note(memory.origin());
+            memory.notes(draft).into_iter().fold(remark, Diagnostic::note)
         }
     });
 }
