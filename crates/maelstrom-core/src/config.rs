@@ -32,8 +32,7 @@ const HISTORY_BYTES: usize = 64 << 20;
 const EQUATIONS: usize = 384;
 /// Minimum number of places that an ingress tells apart, each beside the most peers. Three quarters of them
 /// stay open while answers to requests are on the way. At 1 Gbit/s of packets of 1,300 bytes these are the
-/// places of 1 s with few peers, twice the round trip to a site on the other side of the earth, and of 128 ms
-/// with many.
+/// places of 1 s with one or two peers, of 256 ms with up to eight, and of 128 ms with more.
 const PLACES_MIN: [(usize, usize); 3] = [(2, 131_072), (8, 32_768), (usize::MAX, 16_384)];
 /// Maximum memory of all caches from which requests are answered, in bytes: what leaves in 1 s at 1 Gbit/s.
 const CACHES_MAX: usize = 128 << 20;

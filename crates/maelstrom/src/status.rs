@@ -443,4 +443,13 @@ mod tests {
         server.join().unwrap();
         std::fs::remove_file(&path).unwrap();
     }
+
+    #[test]
+    fn a_gateway_that_does_not_answer_is_named_as_such() {
+        let path = std::env::temp_dir().join(format!("undrop-silent-{}.sock", std::process::id()));
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let Err(StatusError::Unreadable { source, .. }) = read(&path) else { panic!("no error") };
+        assert_eq!(source.to_string(), "expected an answer within 5 s, saw none");
+        std::fs::remove_file(&path).unwrap();
+    }
 }

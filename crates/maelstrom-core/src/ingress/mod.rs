@@ -102,8 +102,11 @@ impl Ingress {
         let history = config.history as u64;
         // A quarter of the history is left for packets that arrive before their place is named. Those of a
         // tunnel come with their place.
-        let tunnel = config.places.min(TUNNEL_PLACES.max(2 * config.history)) as u64;
-        let told_apart = if road == Road::Tunnel { tunnel } else { history };
+        let told_apart = match road {
+            // Were more of them open, losses would be counted later for no use.
+            Road::Tunnel => config.places.min(TUNNEL_PLACES.max(2 * config.history)) as u64,
+            Road::Checked | Road::Trusted => history,
+        };
         Self {
             arrivals: Arrivals::new(config.history, config.places, symbol_max),
             ledger: Ledger::new(told_apart - told_apart / 4, config.give_up_us),

@@ -66,6 +66,15 @@ pub(crate) fn document<T: DeserializeOwned>(socket: &Path, bytes_max: u64) -> Re
     stream
         .set_read_timeout(Some(ANSWER_TIMEOUT))
         .and_then(|()| stream.take(bytes_max).read_to_end(&mut document))
-        .map_err(|source| StatusError::Unreadable { path: path(), source })?;
+        .map_err(|source| StatusError::Unreadable { path: path(), source: explained(source) })?;
     serde_json::from_slice(&document).map_err(|source| StatusError::Foreign { path: path(), source })
+}
+
+/// Says that the wait ended, which the kernel reports as a resource that is unavailable.
+fn explained(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::WouldBlock {
+        return error;
+    }
+    let waited = format!("expected an answer within {} s, saw none", ANSWER_TIMEOUT.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, waited)
 }
