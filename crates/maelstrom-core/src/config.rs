@@ -22,8 +22,8 @@ use crate::wire::{Entry, NETWORKS_MAX, TERMS_MAX, WINDOW_MAX, is_multicast};
 
 /// Minimum number of packets that an ingress keeps, each beside the most peers. Repairs are used after the
 /// packets that came before them have been read, and a gateway that is given no processor for a while reads
-/// many at once: those of 200 ms at 1 Gbit/s with few peers, of 50 ms with many.
-const HISTORY_MIN: [(usize, usize); 3] = [(8, 16_384), (16, 8_192), (usize::MAX, HISTORY_SHORT)];
+/// many at once: those of 340 ms at 1 Gbit/s with one or two peers, of 170 ms with few, of 40 ms with many.
+const HISTORY_MIN: [(usize, usize); 4] = [(2, 32_768), (8, 16_384), (16, 8_192), (usize::MAX, HISTORY_SHORT)];
 /// The same of a gateway with many peers, or with long packets.
 const HISTORY_SHORT: usize = 4_096;
 /// Maximum memory for the packets of such a history, in bytes, unless it is the shortest.
@@ -428,7 +428,7 @@ impl Config {
 }
 
 /// Returns the size that belongs to a number of peers.
-fn beside(sizes: [(usize, usize); 3], peers: usize) -> usize {
+fn beside<const N: usize>(sizes: [(usize, usize); N], peers: usize) -> usize {
     sizes.into_iter().find(|&(most, _)| peers <= most).expect("the last has no end").1
 }
 

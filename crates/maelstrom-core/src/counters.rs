@@ -135,6 +135,8 @@ reasons! {
         Inconsistent = "inconsistent",
         /// It is a half whose other half never arrived.
         HalfLost = "half lost",
+        /// More of its packets are missing than all repairs together bring back.
+        BeyondRepair = "more missing than repairs bring back",
     }
 }
 

@@ -218,8 +218,8 @@ impl Gateway {
         self.classes.on_recovered(new.map(|(_, packet)| packet));
     }
 
-    /// Takes a packet that arrived over the WAN, as on the wire, from its IP header on. Packets that are not
-    /// IP or come from no peer's network are ignored.
+    /// Takes a packet that arrived over the WAN at `now_us`, as on the wire, from its IP header on. Packets
+    /// that are not IP or come from no peer's network are ignored.
     pub fn handle_incoming(&mut self, now_us: u64, packet: &[u8], out: &mut Outbox) {
         let Ok(packet) = Packet::new_checked(packet) else { return };
         if let Some(first) = self.sites.find(packet.source()).filter(|&index| !self.is_tunnel(index)) {
@@ -253,6 +253,13 @@ impl Gateway {
         if self.sites.find(packet.source()).is_none() {
             self.peers.iter_mut().for_each(|peer| peer.handle_stranger(now_us, &packet));
         }
+    }
+
+    /// Takes the report that a tap is behind: packets that arrived after `shown_us` may wait in it. Held
+    /// repairs and requests then go by that time, and the driver passes in no repair that arrived later.
+    /// `None`: the taps show all that arrives.
+    pub fn handle_shown(&mut self, shown_us: Option<u64>) {
+        self.peers.iter_mut().for_each(|peer| peer.set_shown(shown_us));
     }
 
     /// Takes the report that the tap has missed packets, or is too far behind to wait for. Packets that

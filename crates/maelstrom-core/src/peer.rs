@@ -135,6 +135,8 @@ pub(crate) struct Peer {
     is_up: bool,
     /// Time since which the far gateway watches for the packets that this one protects.
     watched_since_us: u64,
+    /// Time until which the tap has shown what arrived; `None` while it shows all.
+    shown_us: Option<u64>,
     next_hello_us: u64,
     answers: Answers,
     seen: Seen,
@@ -198,6 +200,7 @@ impl Peer {
             roaming: Roaming::default(),
             is_up: false,
             watched_since_us: 0,
+            shown_us: None,
             next_hello_us: 0,
             answers: Answers::default(),
             seen: Seen::default(),
@@ -360,7 +363,7 @@ impl Peer {
             self.egress.flush_due_packets(&mut outlet);
         }
         self.use_early(now_us, out);
-        let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
+        let (ingress, mut cx) = self.ingress_for_repairs(now_us, &mut out.recovered);
         ingress.use_due(&mut cx);
         self.put_in_order(now_us, out);
         self.ask_paths(now_us, out);

@@ -8,11 +8,12 @@ use std::net::{IpAddr, SocketAddr};
 use maelstrom_core::outbox::{Envelope, Queue};
 use maelstrom_core::{Ecn, Inbound, PeerConfig, Source};
 use netio::interface::Interface;
-use netio::udp::{self, Received, RepairSocket};
+use netio::udp::{Received, RepairSocket};
 use tracing::{debug, info, warn};
 
 use crate::config::{GatewayConfig, PeerPath};
-use crate::passive::Passive;
+use crate::inbox::Inbox;
+use crate::passive::{Passive, clock_us};
 
 /// Interval between checks whether the interfaces of further paths are the same.
 const CHECK_US: u64 = 1_000_000;
@@ -97,20 +98,13 @@ impl Door {
     }
 }
 
-/// Creates the inbox for one socket and those of further paths.
-pub(crate) fn inbox(doors: usize) -> Queue<Inbound> {
-    Queue::new((1 + doors) * udp::RECEIVED_MAX, (1 + doors) * udp::RECEIVED_BYTES_MAX)
-}
-
 /// Puts a datagram that came to a door into the inbox; returns whether there was room. Its time of arrival is
 /// by the gateway's clock.
-pub(crate) fn keep(inbox: &mut Queue<Inbound>, door: usize, received: Received, datagram: &[u8]) -> bool {
-    let Some(room) = inbox.reserve(datagram.len()) else { return false };
-    room.copy_from_slice(datagram);
+pub(crate) fn keep(inbox: &mut Inbox, door: usize, received: Received, datagram: &[u8]) -> bool {
     let source = Source { door, address: received.from };
     let arrived_us = received.arrived.as_micros() as u64;
-    inbox.commit(Inbound { source, ecn: Ecn::of(received.tos), arrived_us }, datagram.len());
-    true
+    // The clock is read after the socket: a packet that is captured later arrived after the datagram.
+    inbox.push(Inbound { source, ecn: Ecn::of(received.tos), arrived_us }, clock_us(), datagram)
 }
 
 /// Sends datagrams by the paths that they take; returns how many the socket of `listen` refused. Others

@@ -62,6 +62,8 @@ pub(crate) struct Round {
     pub(crate) packets: usize,
     /// Captures read, each a packet or a super-packet.
     pub(crate) captures: usize,
+    /// Time of the latest capture, if the tap tells it.
+    pub(crate) latest_us: Option<u64>,
 }
 
 impl Engine {
@@ -86,14 +88,19 @@ impl Engine {
     pub(crate) fn drain(&mut self, tap: &mut Tap, outlets: &mut Outlets) -> io::Result<Round> {
         let (now_us, skips_until_us) = (self.now_us, self.skips_outgoing_until_us);
         let Self { gateway, out, held_back, pulse, scratch, counts, uncut, capturing, .. } = self;
-        let mut round = Round { more: true, packets: 0, captures: 0 };
+        let mut round = Round { more: true, packets: 0, captures: 0, latest_us: None };
         while round.more && round.packets < PACKETS_MAX {
             // Repairs state when they leave, and a round takes tens of milliseconds on a busy machine.
-            // Packets that arrived keep the time of its beginning, which is that of the datagrams too.
             let leaving_us = crate::passive::clock_us().max(now_us);
             let drained = tap.drain(CAPTURES_MAX, |captured| {
                 let captured_us = captured.time_ns.map_or(now_us, |ns| ns / 1000);
                 counts.on_age(now_us.saturating_sub(captured_us));
+                // An implausible time is that of another clock.
+                let age_us = leaving_us.abs_diff(captured_us);
+                let shown_us = captured.time_ns.filter(|_| age_us < AGE_MAX_US).map(|ns| ns / 1000);
+                round.latest_us = round.latest_us.max(shown_us);
+                // No later than the datagrams of this round, which the tap has overtaken by its end.
+                let arrived_us = shown_us.map_or(now_us, |shown_us| shown_us.min(now_us));
                 if captured.is_of_vlan() {
                     counts.of_vlans += 1;
                     round.packets += 1;
@@ -111,7 +118,7 @@ impl Engine {
                     Direction::Outgoing => leave(leaving_us, captured_us, packet, gateway, out, capturing),
                     Direction::Incoming => {
                         capturing.on_arrived(captured_us, packet);
-                        gateway.handle_incoming(now_us, packet, out);
+                        gateway.handle_incoming(arrived_us, packet, out);
                     }
                 });
                 // Every capture counts, so that the round ends for any input.

@@ -18,6 +18,7 @@ mod exporter;
 pub mod findings;
 mod groups;
 mod guard;
+mod inbox;
 mod inlet;
 mod interfaces;
 mod lag;

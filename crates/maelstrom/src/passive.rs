@@ -6,7 +6,7 @@
 //!    stood still, discard what is old (`afresh.rs`),
 //! 2. move datagrams from the repair channel to the inbox, without decoding them ([`Passive::collect`]),
 //! 3. drain the taps, which hold every packet that arrived before those datagrams ([`Passive::drain_taps`]);
-//!    if one cannot be drained, or has missed packets, recovery pauses there (`taps.rs`); drain the
+//!    if one has missed packets, or is too far behind, recovery pauses there (`taps.rs`); drain the
 //!    device of the tunnel (`tunnel.rs`) and the LANs of IP groups (`groups.rs`),
 //! 4. decode the datagrams ([`Passive::decode`]), follow peers that have moved (`names.rs`), and take or
 //!    leave parts as a member of a rack (`rack.rs`),
@@ -18,8 +18,9 @@
 //!    status requests (`snapshot.rs`), captures (`capture`) and upgrades (`upgrade`).
 //!
 //! The order of 2 and 3 matters: if a repair were decoded before the packets that arrived ahead of it, they
-//! would count as lost. No step blocks, each has a budget, and none takes a decision on the protocol.
-//! Questions that may wait for locks of the kernel are errands of another thread (`errands.rs`).
+//! would count as lost. While a tap is behind, a datagram waits until the tap has shown a packet that was
+//! captured after the datagram was read. No step blocks, each has a budget, and none takes a decision on the
+//! protocol. Questions that may wait for locks of the kernel are errands of another thread (`errands.rs`).
 
 use std::io;
 use std::net::UdpSocket;
@@ -29,8 +30,6 @@ use std::time::Duration;
 use daemon::signals::{Signal, Signals};
 use daemon::supervisor::Supervisor;
 use daemon::watchdog::Watchdog;
-use maelstrom_core::Inbound;
-use maelstrom_core::outbox::Queue;
 use netio::poll::{Interest, Poller, lower_priority, precise_timeouts};
 use netio::tap::Tap;
 use netio::udp::RepairSocket;
@@ -45,6 +44,7 @@ use crate::engine::Engine;
 use crate::errands::Errands;
 use crate::error::StartError;
 use crate::exporter::Exporter;
+use crate::inbox::Inbox;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
 use crate::names::Names;
@@ -67,6 +67,13 @@ use daemon::control::Control;
 const WAIT_MAX: Duration = Duration::from_millis(200);
 /// Time without a turn after which the loop hangs, unless the service manager allows less.
 const HUNG: Duration = Duration::from_secs(10);
+/// Maximum number of reads of the repair channel in one round.
+const READS_MAX: usize = 64;
+/// Time for which one round decodes datagrams. Where more is lost than repairs bring back, each of them costs
+/// the sum of a window, and the tap must not wait for that.
+const DECODING_MAX_US: u64 = 10_000;
+/// Number of datagrams between two looks at the clock.
+const DECODED_AT_ONCE: u64 = 16;
 
 pub(crate) const TAP: u64 = 1;
 pub(crate) const SOCKET: u64 = 2;
@@ -100,7 +107,7 @@ pub struct Passive {
     pub(crate) signals: Signals,
     pub(crate) poller: Poller,
     /// Datagrams of the repair channel that are not decoded yet.
-    pub(crate) inbox: Queue<Inbound>,
+    pub(crate) inbox: Inbox,
     pub(crate) started_us: u64,
     pub(crate) channel: Channel,
     pub(crate) turns: Turns,
@@ -214,9 +221,9 @@ impl Passive {
         // A silent process is no member any more.
         let beat_us = self.rack.as_ref().filter(|_| !self.ports.outlets.is_silent).map(Racked::due_us);
         let due = [self.engine.gateway.poll_timeout(), self.engine.held_back_until_us(), beat_us];
-        let is_behind = self.ports.is_behind();
+        let is_behind = self.ports.is_behind() || self.channel == Channel::More || !self.inbox.is_empty();
         let until = match due.into_iter().flatten().min() {
-            _ if is_behind || self.fills_tunnel || self.channel == Channel::More => Duration::ZERO,
+            _ if is_behind || self.fills_tunnel => Duration::ZERO,
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
             None => WAIT_MAX,
         };
@@ -225,7 +232,7 @@ impl Passive {
             return Ok(());
         }
         // Every source is read in each round, which costs less than tracking the ready ones.
-        if !self.tick.wait(until.is_zero() && (is_behind || self.channel == Channel::More))? {
+        if !self.tick.wait(until.is_zero() && is_behind)? {
             self.poller.wait(Some(until))?.for_each(drop);
         }
         if self.channel == Channel::Drained && !until.is_zero() {
@@ -239,15 +246,31 @@ impl Passive {
 
     /// Step 2: moves the kernel's datagrams to the inbox, without decoding them.
     fn collect(&mut self) {
+        self.lag.on_round(self.ports.latest_us());
         if self.ports.outlets.is_silent {
             // Another process reads them.
             self.channel = Channel::Drained;
             return;
         }
-        // The datagrams of the last round still wait for the tap. The kernel keeps new ones.
-        if !self.inbox.is_empty() {
-            self.channel = Channel::More;
-            return;
+        // While this gateway is behind, a round takes long.
+        let is_behind = self.ports.is_behind() || self.channel == Channel::More || !self.inbox.is_empty();
+        let reads = if is_behind { READS_MAX } else { 1 };
+        let before = self.inbox.taken();
+        for _ in 0..reads {
+            self.channel = self.read_channel();
+            if self.channel != Channel::More {
+                break;
+            }
+        }
+        self.tick.on_input((self.inbox.taken() - before) as usize);
+    }
+
+    fn read_channel(&mut self) -> Channel {
+        // A tap that does not tell how far it is shows nothing that they wait for, until it is drained.
+        let waits = self.ports.shows_until_us() == 0 && !self.inbox.is_empty();
+        if waits || !self.inbox.has_room() {
+            // The kernel keeps new ones.
+            return Channel::More;
         }
         let (inbox, counts) = (&mut self.inbox, &mut self.engine.counts);
         let received = self.ports.outlets.socket.recv_noted(|received, datagram| {
@@ -256,35 +279,46 @@ impl Passive {
             }
         });
         let more = self.collect_at_doors();
-        self.tick.on_input(self.inbox.len());
-        self.channel = match received {
+        match received {
             Ok(true) => Channel::More,
             Ok(false) if more => Channel::More,
             Ok(false) => {
-                self.lag.on_channel_drained(clock_us());
+                self.lag.on_channel_drained(clock_us(), self.inbox.taken());
                 Channel::Drained
             }
             Err(error) => {
                 debug!(%error, "cannot receive repairs");
                 Channel::Unknown
             }
-        };
+        }
     }
 
     /// Step 4: decodes the datagrams, after the packets that arrived before them.
     pub(crate) fn decode(&mut self) {
-        if self.ports.is_waiting() {
+        self.tell_shown();
+        let until_us = self.ports.shows_until_us();
+        if until_us == 0 {
             return;
         }
         let paused = self.ports.paused();
         let is_behind = self.channel == Channel::More;
-        let senders = self.inbox.iter().map(|(from, _)| from.source.address.ip());
+        let senders = self.inbox.sources(until_us).map(|from| from.source.address.ip());
         self.turns.begin(&self.engine.gateway.config().peers, is_behind, senders);
-        for (from, datagram) in self.inbox.iter_mut() {
+        let (ends_us, mut looks_at) = (clock_us() + DECODING_MAX_US, self.inbox.done() + DECODED_AT_ONCE);
+        loop {
+            if self.inbox.done() >= looks_at {
+                if clock_us() >= ends_us {
+                    break;
+                }
+                looks_at += DECODED_AT_ONCE;
+            }
+            let next = self.inbox.first().filter(|&(_, read_us, _)| read_us < until_us);
+            let Some((from, _, datagram)) = next else { break };
             let Engine { gateway, out, now_us, counts, capturing, .. } = &mut self.engine;
             let address = from.source.address;
             if !self.turns.admits(&gateway.config().peers, address.ip()) {
                 counts.beyond_share += 1;
+                self.inbox.pop();
                 continue;
             }
             let seen = capturing.is_active().then(|| (datagram.to_vec(), *gateway.rejected()));
@@ -293,6 +327,7 @@ impl Passive {
                 let peers = &gateway.config().peers[..];
                 capturing.on_received((address, peers), &copy, &before, gateway.rejected());
             }
+            self.inbox.pop();
             if paused != 0 {
                 // The datagram may have begun a session, which does not know of the pause.
                 let wan_of = &self.ports.outlets.wan_of;
@@ -302,17 +337,14 @@ impl Passive {
                 self.engine.flush(&mut self.ports.outlets);
             }
         }
-        self.inbox.clear();
-        if self.channel == Channel::Drained {
-            self.lag.on_decoded();
-        }
+        self.lag.on_decoded(self.inbox.done());
         self.end_pauses();
     }
 
     /// Step 5: handles what is due. Repairs that waited for packets may be due, and these wait for the tap as
     /// well. Work that finds no room in the outbox stays due, and the next round follows at once.
     fn handle_timeout(&mut self) {
-        if !self.ports.is_waiting() {
+        if self.ports.shows_until_us() > 0 {
             let Engine { gateway, out, now_us, .. } = &mut self.engine;
             gateway.handle_timeout(*now_us, out);
         }

@@ -33,6 +33,8 @@ pub(crate) struct Ports {
     /// The WAN interfaces, in the order of [`GatewayConfig::wans`].
     pub(crate) wans: Vec<Wan>,
     pub(crate) outlets: Outlets,
+    /// Time until which the core knows what has arrived; `None` while it knows all.
+    pub(crate) shown_us: Option<u64>,
     /// The WAN interfaces by which recovered packets have arrived in this process.
     pub(crate) proven: BTreeSet<String>,
     /// Pauses at WAN interfaces that are in use no more.
@@ -83,7 +85,7 @@ impl Ports {
         let groups = groups::ports(Vec::new(), config);
         let wan_of = config.wan_numbers();
         let outlets = Outlets { socket, doors, inlets, wan_of, tunnel, groups, is_silent: false };
-        Ok(Self { wans, outlets, signs, proven: BTreeSet::new(), past: Pauses::default() })
+        Ok(Self { wans, outlets, shown_us: None, signs, proven: BTreeSet::new(), past: Pauses::default() })
     }
 
     /// Replaces the TUN device of a WAN interface by another, or by none, and connects nothing.

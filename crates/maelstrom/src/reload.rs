@@ -17,7 +17,7 @@ use netio::poll::Poller;
 use tracing::{info, warn};
 
 use crate::config::{self, GatewayConfig, Rack};
-use crate::doors::{self, Door, inbox};
+use crate::doors::{self, Door};
 use crate::engine::ALL_OUTGOING;
 use crate::error::StartError;
 use crate::findings;
@@ -31,7 +31,7 @@ use daemon::control::Control;
 
 /// Maximum number of rounds in which a tap is read to its end: more than its buffer holds in full packets.
 /// Packets beyond it would not be protected, and would be a gap.
-const LAST_ROUNDS_MAX: usize = 64;
+pub(crate) const LAST_ROUNDS_MAX: usize = 64;
 
 /// Everything that a reload needs, made before any change.
 struct Prepared {
@@ -135,11 +135,16 @@ impl Passive {
             self.ports.outlets.socket = socket;
         }
         let ends = doors::ends(&config);
-        let doors = std::mem::take(&mut self.ports.outlets.doors).into_iter().chain(replacement.doors);
+        let doors = std::mem::take(&mut self.ports.outlets.doors);
+        let doors_before: Vec<_> = doors.iter().map(|door| door.at.clone()).collect();
+        let doors = doors.into_iter().chain(replacement.doors);
         let mut doors: Vec<Door> = doors.filter(|door| ends.contains(&door.at)).collect();
         doors.sort_by_key(|door| ends.iter().position(|end| *end == door.at));
         self.ports.outlets.doors = doors;
-        self.inbox = inbox(self.ports.outlets.doors.len());
+        if doors_before != ends {
+            // The datagrams that wait came to doors by other numbers.
+            self.inbox.reopen(ends.len());
+        }
         let reconnected = self.follow_wans(&config, replacement.inlets);
         if replacement.tunnel.is_some() || replacement.ends_tunnel {
             self.ports.outlets.tunnel = replacement.tunnel;

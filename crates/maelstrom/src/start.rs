@@ -13,13 +13,14 @@ use tracing::{info, warn};
 use crate::agreement::Agreement;
 use crate::cached::CacheSocket;
 use crate::config::GatewayConfig;
-use crate::doors::{self, Door, inbox};
+use crate::doors::{self, Door};
 use crate::engine::Engine;
 use crate::errands::Errands;
 use crate::error::StartError;
 use crate::exporter::Exporter;
 use crate::groups;
 use crate::guard;
+use crate::inbox::Inbox;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
 use crate::names::Names;
@@ -105,7 +106,7 @@ impl Passive {
         let wan_of = config.wan_numbers();
         let outlets = Outlets { socket, doors, inlets, wan_of, tunnel, groups, is_silent: false };
         let (proven, past) = (BTreeSet::new(), Pauses::default());
-        let ports = Ports { wans, outlets, signs, proven, past };
+        let ports = Ports { wans, outlets, shown_us: None, signs, proven, past };
         let upgrade = Upgrade::new(&config.gateway.control, Some(former));
         let exporter = Exporter::default();
         let cache = CacheSocket::default();
@@ -140,7 +141,7 @@ impl Passive {
         let mut passive = Self {
             path: path.to_owned(),
             engine,
-            inbox: inbox(ports.outlets.doors.len()),
+            inbox: Inbox::new(ports.outlets.doors.len()),
             started_us: clock_us(),
             channel: Channel::Unknown,
             turns: Turns::default(),

@@ -6,7 +6,7 @@ use tracing::debug;
 
 use crate::config::GatewayConfig;
 use crate::errands::Errand;
-use crate::passive::{Channel, Passive};
+use crate::passive::{Channel, Passive, clock_us};
 use crate::pause::{Pauses, Reason};
 use crate::ports::Ports;
 
@@ -24,6 +24,8 @@ pub(crate) struct Wan {
     pub(crate) missed: u64,
     /// Whether the tap holds more than one round takes.
     pub(crate) behind: bool,
+    /// Time of the latest capture that the tap has shown, if it tells it.
+    pub(crate) latest_us: Option<u64>,
     /// Recovery pauses until tap and repair channel are drained.
     pub(crate) pauses: Pauses,
     /// Whether the programs of the tap are still attached.
@@ -39,6 +41,7 @@ impl Wan {
             tap: None,
             missed: 0,
             behind: false,
+            latest_us: None,
             pauses: Pauses::default(),
             attached: Errand::default(),
         }
@@ -55,6 +58,11 @@ impl Wan {
     fn holds_repairs(&self) -> bool {
         self.behind && !self.pauses.is_active()
     }
+
+    /// Datagrams that were read before this time came after packets that the tap has shown.
+    fn shows_until_us(&self) -> u64 {
+        if self.holds_repairs() { self.latest_us.unwrap_or(0) } else { u64::MAX }
+    }
 }
 
 impl Ports {
@@ -63,9 +71,18 @@ impl Ports {
         self.wans.iter().any(|wan| wan.behind)
     }
 
-    /// Whether repairs wait for a tap.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.wans.iter().any(Wan::holds_repairs)
+    /// Datagrams that were read before this time may be decoded: the taps have shown the packets that arrived
+    /// before them. It is 0 if a tap is behind and does not tell how far.
+    pub(crate) fn shows_until_us(&self) -> u64 {
+        self.wans.iter().map(Wan::shows_until_us).min().unwrap_or(u64::MAX)
+    }
+
+    /// Time of the latest capture that any tap has shown, if all tell it.
+    pub(crate) fn latest_us(&self) -> Option<u64> {
+        let watched = self.wans.iter().filter(|wan| wan.is_watched);
+        watched
+            .map(|wan| wan.latest_us)
+            .reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other)))?
     }
 
     /// The WAN interfaces at which recovery pauses, a bit for each.
@@ -90,11 +107,26 @@ impl Passive {
         };
         self.tick.on_input(round.captures);
         self.lag.on_shown(round.packets);
+        let latest_us = round.latest_us;
         if round.more || *behind {
             // A tap that is behind, or was, may have missed packets.
             self.next_gap_check_us = 0;
         }
         *behind = round.more;
+        let wan = &mut self.ports.wans[wan];
+        // A time of the future is that of another clock.
+        let latest_us = latest_us.filter(|&latest_us| latest_us <= clock_us());
+        wan.latest_us = latest_us.map(|latest_us| latest_us.max(wan.latest_us.unwrap_or(0)));
+    }
+
+    /// Tells the core until when it knows what has arrived, if a tap is behind.
+    pub(crate) fn tell_shown(&mut self) {
+        // The packets of any peer may come by any interface.
+        let shown_us = Some(self.ports.shows_until_us()).filter(|&until_us| until_us < u64::MAX);
+        if shown_us.is_some() || self.ports.shown_us.is_some() {
+            self.engine.gateway.handle_shown(shown_us);
+        }
+        self.ports.shown_us = shown_us;
     }
 
     /// Pauses recovery if packets may have arrived that the core does not know: packets that a tap missed
@@ -149,7 +181,7 @@ impl Passive {
 
     /// Ends the pauses at the WAN interfaces whose taps are drained, if the repair channel is.
     pub(crate) fn end_pauses(&mut self) {
-        if self.channel != Channel::Drained {
+        if self.channel != Channel::Drained || !self.inbox.is_empty() {
             return;
         }
         let mut drained = 0_u64;
@@ -175,7 +207,7 @@ impl Passive {
         wan.excuse_missed();
         // An answer that is under way concerns the old tap.
         wan.attached = Errand::default();
-        wan.behind = false;
+        (wan.behind, wan.latest_us) = (false, None);
         let is_open = wan.tap.is_some();
         // The new tap wakes the loop.
         if let Err(error) = self.set_ticking(false) {

@@ -83,10 +83,12 @@ impl Turns {
         self.restart(peers);
         senders.for_each(|sender| _ = self.count(peers, sender));
         let crowd = self.counts.iter().filter(|&&count| count > 0).count();
+        // Those of several reads, if they have waited for a tap.
+        let all = self.counts.iter().sum::<usize>().max(RECEIVED_MAX);
         if crowd > 1 {
-            self.share = RECEIVED_MAX / crowd;
+            self.share = all / crowd;
         }
-        self.is_flooded = self.counts[peers.len()] > self.share.min(RECEIVED_MAX / 2);
+        self.is_flooded = self.counts[peers.len()] > self.share.min(all / 2);
         self.restart(peers);
     }
 

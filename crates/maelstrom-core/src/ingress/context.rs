@@ -10,7 +10,10 @@ use crate::wire::SendTime;
 
 /// Context of one call: the time, and data of the peer or the gateway.
 pub(crate) struct IngressCx<'a> {
+    /// Time of the arrival; with a repair, that until which the packets that arrived are known.
     pub(crate) now_us: u64,
+    /// Time by which that is behind the clock.
+    pub(crate) behind_us: u64,
     pub(crate) identity: &'a Identity,
     /// The peer's networks. A recovered packet must come from one of them.
     pub(crate) networks: &'a PrefixTable<()>,

@@ -47,6 +47,8 @@ use sight::{Sight, Verdict};
 
 /// Maximum number of held repairs that one call uses. Each may cost the sum of a window of packets.
 const USED_MAX: usize = 32;
+/// Number of missing packets up to which any repair is worth its computation.
+const CHEAP: u64 = 64;
 /// Upper bound of a recipe's length in bytes.
 const RECIPE_MAX: usize = 1_024;
 /// Number of places of a tunnel of which three quarters stay open, unless the history is longer or answers to
@@ -307,8 +309,9 @@ impl Ingress {
         self.held.due_us().into_iter().chain(self.rung.next_look_us()).min()
     }
 
-    /// Returns the request that is due, if there is one. There may be another one at once.
-    pub(crate) fn poll_request(&mut self, now_us: u64) -> Option<Request> {
+    /// Returns the request that is due, if there is one. There may be another one at once. `behind_us`: time by
+    /// which `now_us` is behind the clock.
+    pub(crate) fn poll_request(&mut self, now_us: u64, behind_us: u64) -> Option<Request> {
         if self.rung.next_look_us().is_none_or(|due_us| due_us > now_us) {
             return None;
         }
@@ -325,7 +328,7 @@ impl Ingress {
             congestion: &self.congestion,
             counts: &mut self.counts.requests,
         };
-        self.rung.poll(now_us, &mut scene)
+        self.rung.poll(now_us, behind_us, &mut scene)
     }
 
     /// Uses the held repairs that are due, as far as there is room for recovered packets, and at most
@@ -364,6 +367,9 @@ impl Ingress {
         if view.is_names_only() {
             return Ok(());
         }
+        if cx.behind_us > 0 && self.is_beyond_repair(view) {
+            return Err(Unused::BeyondRepair);
+        }
         view.terms(&mut self.terms);
         let undelivered = self.counts.undelivered;
         let (decoder, terms, mut recovering) = self.recovering(cx);
@@ -375,6 +381,20 @@ impl Ingress {
             Outcome::Redundant => Err(Unused::Redundant),
             _ => Err(Unused::Inconsistent),
         }
+    }
+
+    /// Whether more of a repair's packets are missing than repairs come for as many packets, as at a queue
+    /// that overflows. Each such repair would cost the sum of its packets, and one with all equations, and
+    /// together they would solve nothing. A gateway whose tap is behind has no time for that.
+    fn is_beyond_repair(&self, view: &RecipeView<'_>) -> bool {
+        let packets = view.packets().count() as u64;
+        if packets <= CHEAP {
+            return false;
+        }
+        let is_missing = |seq: &Seq| matches!(self.arrivals.place(*seq), Place::Missing { .. });
+        let missing = view.packets().filter(is_missing).count() as u64;
+        let repairs = self.rung.repairs_in(packets);
+        missing > (repairs + repairs / 4 + CHEAP / 4).max(CHEAP)
     }
 
     /// Binds the places that `view` names to arrivals. Fails if no packet of the sum is missing, or if the

@@ -86,7 +86,7 @@ impl Recovering<'_, '_> {
     /// Verifies a solved symbol, which must match the name and fields that a repair stated, if any. Queues
     /// the packet for the kernel unless it had arrived, and keeps its symbol.
     fn deliver(&mut self, seq: Seq, named: Option<(Name, MutableFields)>, symbol: &[u8]) -> bool {
-        let IngressCx { now_us, identity, networks, local, listen, .. } = *self.cx;
+        let IngressCx { now_us, behind_us, identity, networks, local, listen, .. } = *self.cx;
         let Some(room) = self.cx.recovered.reserve(symbol.len()) else {
             self.counts.undelivered += 1;
             return false;
@@ -132,7 +132,7 @@ impl Recovering<'_, '_> {
         if treatment == Treatment::Injected {
             self.counts.raised_timestamps += u64::from(self.path.raise_timestamp(&solved.traits, packet));
             let expected_us = self.arrivals.expected_us(seq);
-            let late_us = expected_us.map(|expected_us| now_us.saturating_sub(expected_us));
+            let late_us = expected_us.map(|expected_us| (now_us + behind_us).saturating_sub(expected_us));
             let (len, peer, repair) = (packet.len(), self.cx.peer, self.cx.repair);
             let origin = Origin { peer, seq: Some(seq), is_recovered: true, repair, late_us };
             self.cx.recovered.commit(origin, len);
@@ -144,7 +144,7 @@ impl Recovering<'_, '_> {
 
     /// Queues a packet of the tunnel for the kernel, and keeps its symbol.
     fn deliver_whole(&mut self, seq: Seq, symbol: &[u8]) -> bool {
-        let now_us = self.cx.now_us;
+        let IngressCx { now_us, behind_us, .. } = *self.cx;
         let Some(checked) = whole_packet(symbol) else { return false };
         let packet = checked.as_slice();
         let symbol = &symbol[..SYMBOL_HEADER + packet.len()];
@@ -161,7 +161,7 @@ impl Recovering<'_, '_> {
                     self.counts.raised_timestamps += u64::from(self.path.raise_timestamp(&traits, room));
                 }
                 let expected_us = self.arrivals.expected_us(seq);
-                let late_us = expected_us.map(|expected_us| now_us.saturating_sub(expected_us));
+                let late_us = expected_us.map(|expected_us| (now_us + behind_us).saturating_sub(expected_us));
                 let (peer, repair) = (self.cx.peer, self.cx.repair);
                 let origin = Origin { peer, seq: Some(seq), is_recovered: true, repair, late_us };
                 self.cx.recovered.commit(origin, packet.len());

@@ -192,6 +192,11 @@ impl Rung {
         }
     }
 
+    /// Number of repairs that come while the next `places` packets do, at the pace of late.
+    pub(super) fn repairs_in(&self, places: u64) -> u64 {
+        self.pace.repairs_in(places)
+    }
+
     /// Notes that a place counts as missing.
     pub(super) fn on_missing(&mut self, seq: Seq) {
         if self.missing.len() == MISSING_MAX {
@@ -239,8 +244,9 @@ impl Rung {
         (self.next_look_us, self.pending) = (None, None);
     }
 
-    /// Returns the request that is due, if there is one. There may be another one at once.
-    pub(super) fn poll(&mut self, now_us: u64, scene: &mut Scene<'_>) -> Option<Request> {
+    /// Returns the request that is due, if there is one. There may be another one at once. `behind_us`: time by
+    /// which `now_us` is behind the clock, and the answer comes later.
+    pub(super) fn poll(&mut self, now_us: u64, behind_us: u64, scene: &mut Scene<'_>) -> Option<Request> {
         self.next_look_us?;
         self.rest();
         // Answers are repairs, and take their path.
@@ -273,7 +279,7 @@ impl Rung {
                 continue;
             }
             // A name makes a request for its packet needless.
-            request = self.request(now_us, late_us, batch, short(false));
+            request = self.request([now_us, behind_us], late_us, batch, short(false));
             if let Some(request) = &request {
                 scene.counts.requests += 1;
                 scene.counts.packets += u64::from(request.deficit);
@@ -360,7 +366,13 @@ impl Rung {
     }
 
     /// Asks for `count` packets of a batch, less those that may be on the way.
-    fn request(&mut self, now_us: u64, late_us: u64, batch: &[Unknown], count: usize) -> Option<Request> {
+    fn request(
+        &mut self,
+        [now_us, behind_us]: [u64; 2],
+        late_us: u64,
+        batch: &[Unknown],
+        count: usize,
+    ) -> Option<Request> {
         // TCP's packets are not answered for, so that no choice of the others solves the batch.
         let every = self.mode == Requests::Udp;
         let may_help = |place: &&Unknown| (every || !place.is_determined) && !place.is_awaited;
@@ -382,7 +394,7 @@ impl Rung {
             if left > 0 {
                 left -= 1;
                 request.deficit += 1;
-                self.note(now_us, seq, start);
+                self.note(now_us + behind_us, seq, start);
             }
         }
         self.pending = Some(self.pending.map_or(start, |pending| pending.min(start)));

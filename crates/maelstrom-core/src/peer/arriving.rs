@@ -12,7 +12,7 @@ use crate::outbox::{Origin, Outbox, Queue};
 use crate::packet::Packet;
 
 impl Peer {
-    /// Takes a packet that arrived from this peer's site.
+    /// Takes a packet that arrived from this peer's site at `now_us`.
     pub(crate) fn handle_incoming(&mut self, now_us: u64, packet: &Packet<'_>, out: &mut Outbox) {
         // The far gateway's own datagrams to us are never coded.
         if packet.is_udp_to(self.listen) {
@@ -57,6 +57,29 @@ impl Peer {
         self.ingress.handle_stranger(now_us, &self.identity, packet);
     }
 
+    /// Takes the time until which the tap has shown what arrived; `None` while it shows all.
+    pub(crate) fn set_shown(&mut self, shown_us: Option<u64>) {
+        if !self.config.is_tunnel {
+            self.shown_us = shown_us;
+        }
+    }
+
+    /// Time by which repairs and requests wait for packets: a packet that arrived later may be in the tap.
+    pub(super) fn shown_until_us(&self, now_us: u64) -> u64 {
+        self.shown_us.map_or(now_us, |shown_us| shown_us.min(now_us))
+    }
+
+    /// Returns the ingress, and its context for repairs, which wait by what the tap has shown.
+    pub(super) fn ingress_for_repairs<'a>(
+        &'a mut self,
+        now_us: u64,
+        recovered: &'a mut Queue<Origin>,
+    ) -> (&'a mut Ingress, IngressCx<'a>) {
+        let shown_us = self.shown_until_us(now_us);
+        let (ingress, cx) = self.ingress_and_cx(shown_us, recovered);
+        (ingress, IngressCx { behind_us: now_us - shown_us, ..cx })
+    }
+
     pub(super) fn ingress_and_cx<'a>(
         &'a mut self,
         now_us: u64,
@@ -65,6 +88,7 @@ impl Peer {
         let is_ordered = self.order.is_some();
         let cx = IngressCx {
             now_us,
+            behind_us: 0,
             identity: &self.identity,
             networks: &self.networks,
             local: &self.local,

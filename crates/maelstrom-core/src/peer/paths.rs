@@ -161,7 +161,7 @@ impl Peer {
                 return Ok(());
             }
         }
-        let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
+        let (ingress, mut cx) = self.ingress_for_repairs(now_us, &mut out.recovered);
         (cx.repair, cx.sent, cx.ecn) = (Some(opened.number), Some(opened.sent), opened.ecn);
         let result = match opened.kind {
             BodyKind::Half => ingress.handle_half(&mut cx, body),
@@ -175,7 +175,7 @@ impl Peer {
     pub(super) fn use_early(&mut self, now_us: u64, out: &mut Outbox) {
         let mut body = std::mem::take(&mut self.early_body);
         while let Some(number) = self.early.pop(now_us, self.ingress.newest(), &mut body) {
-            let (ingress, mut cx): (_, IngressCx<'_>) = self.ingress_and_cx(now_us, &mut out.recovered);
+            let (ingress, mut cx): (_, IngressCx<'_>) = self.ingress_for_repairs(now_us, &mut out.recovered);
             cx.repair = Some(number);
             // A repair of positions that are not near the newest any more is not counted as malformed.
             let _ = ingress.handle_repair(&mut cx, &body);

@@ -13,8 +13,9 @@ const REQUESTS_MAX: usize = 4;
 impl Peer {
     /// Sends the requests that are due.
     pub(super) fn send_requests(&mut self, now_us: u64, out: &mut Outbox) {
+        let shown_us = self.shown_until_us(now_us);
         for _ in 0..REQUESTS_MAX {
-            let Some(request) = self.ingress.poll_request(now_us) else { return };
+            let Some(request) = self.ingress.poll_request(shown_us, now_us - shown_us) else { return };
             let Some(session) = &mut self.session else { return };
             let len = SEALED_HEADER + request.wire_len() + TAG;
             if !self.egress.admit_request(now_us, len) {

@@ -4,6 +4,7 @@
 mod aggregate;
 mod allocation;
 mod auto;
+mod behind;
 mod blocks;
 mod bottleneck;
 mod caps;

@@ -133,7 +133,11 @@ impl Memory {
         let tap = draft.gateway.tap_buffer.as_ref().map(|setting| {
             // The kernel's ring has a power of two.
             let bytes = setting.value.next_power_of_two();
-            format!("the tap of each WAN interface takes {} more (`tap_buffer`)", mebibytes(bytes))
+            format!(
+                "the tap of each WAN interface takes {} more (`tap_buffer`), and repairs that wait for taps up to {}",
+                mebibytes(bytes),
+                mebibytes(crate::inbox::BYTES_MIN as u64)
+            )
         });
         cache.into_iter().chain(tap).collect()
     }

@@ -32,6 +32,7 @@ use crate::config::GatewayConfig;
 use crate::engine::ALL_OUTGOING;
 use crate::passive::{Passive, clock_us};
 use crate::rack::Racked;
+use crate::reload::LAST_ROUNDS_MAX;
 use crate::tunnel::{self, Tunnel};
 use door::Door;
 pub use door::{Outcome, RequestError, request};
@@ -270,11 +271,21 @@ impl Passive {
 
     /// Sends the last repairs, and gives the sessions to the next process.
     fn give(&mut self) -> Result<(), String> {
-        if !self.inbox.is_empty() {
-            // The datagrams wait for the tap, at the next turn at the latest.
+        let is_late = self.upgrade.work.as_ref().is_some_and(|work| self.engine.now_us >= work.until_us);
+        if !self.inbox.is_empty() && !is_late {
+            // The datagrams wait for the tap.
             return Ok(());
         }
-        (0..self.ports.wans.len()).for_each(|wan| self.read_tap_to_its_end(wan));
+        for wan in 0..self.ports.wans.len() {
+            self.read_tap_to_its_end(wan);
+            self.ports.wans[wan].behind = false;
+        }
+        for _ in 0..LAST_ROUNDS_MAX {
+            if self.inbox.is_empty() {
+                break;
+            }
+            self.decode();
+        }
         let now_us = clock_us();
         self.engine.now_us = now_us;
         self.engine.flush(&mut self.ports.outlets);

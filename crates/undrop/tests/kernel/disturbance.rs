@@ -56,6 +56,7 @@ fn of(status: &Status) -> impl Iterator<Item = (&'static str, u64)> {
         ("doubted", DOUBTS.map(|reason| peer.ingress.withheld[reason]).iter().sum()),
         ("left to senders", peer.ingress.congestion.left),
         ("blind", peer.ingress.unused_repairs["blind"]),
+        ("beyond repair", peer.ingress.unused_repairs["beyond_repair"]),
         ("sessions", peer.sessions),
     ];
     DISTURBANCES.map(|reason| (reason, status.counters[reason])).into_iter().chain(others)

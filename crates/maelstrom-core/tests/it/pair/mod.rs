@@ -1,25 +1,28 @@
 //! Two gateways, a link whose losses the test decides, and a virtual clock: no sockets, no threads.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part of it")]
+#![allow(dead_code, unreachable_pub, unused_imports, missing_docs, reason = "each binary uses a part of it")]
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
 
-use testkit::Random;
 pub use testkit::coin;
 
 use maelstrom_core::controller::Targets;
 use maelstrom_core::counters::Uninjected;
-use maelstrom_core::exchange::{EphemeralKey, Public};
 use maelstrom_core::outbox::Envelope;
 use maelstrom_core::packet::{MutableFields, Packet, restore};
-use maelstrom_core::session::{HelloKey, Opener};
 use maelstrom_core::share::Share;
-use maelstrom_core::wire::Hello;
 use maelstrom_core::{
-    Config, Ecn, Entropy, Gateway, Inbound, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, PeerStatus,
-    Schedule, Secret, Source, Token,
+    Config, Ecn, Gateway, Inbound, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, PeerStatus, Schedule,
+    Source,
 };
+
+mod keys;
+mod queue;
+mod tap;
+
+pub use keys::{Drawn, hellos, openers, watched};
+pub use queue::LinkQueue;
+use tap::SlowTap;
 
 pub const A: usize = 0;
 pub const B: usize = 1;
@@ -132,52 +135,6 @@ pub fn run(pair: &mut Pair, count: u32, seed: u64, probability: f64) -> Vec<Vec<
     lost
 }
 
-/// The secret halves of the ephemeral keys that gateways have drawn. No attacker has them.
-pub type Drawn = Arc<Mutex<Vec<Secret>>>;
-
-/// A source of randomness that keeps the ephemeral keys that it generates. They follow from a seed of their
-/// own.
-pub fn watched(seed: u64, ephemeral: u64, drawn: &Drawn) -> Entropy {
-    let (mut others, mut ephemeral, drawn) = (Random(seed), Random(ephemeral), Arc::clone(drawn));
-    Entropy::new(move |bytes| {
-        let random = if bytes.len() == 32 { &mut ephemeral } else { &mut others };
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&random.draw().to_be_bytes()[..chunk.len()]);
-        }
-        if let Ok(secret) = <[u8; 32]>::try_from(&*bytes) {
-            drawn.lock().unwrap().push(Secret::new(secret));
-        }
-    })
-}
-
-/// Returns the Hellos under a key among datagrams.
-pub fn hellos(datagrams: &[Vec<u8>], key: &PeerKey) -> Vec<Hello> {
-    let opened = |datagram: &Vec<u8>| Hello::read(HelloKey::new(key).open(&mut datagram.clone()).ok()?).ok();
-    datagrams.iter().filter_map(opened).collect()
-}
-
-/// Returns the openers of all sessions between the senders of these Hellos that follow from a key and from
-/// secret halves.
-pub fn openers(hellos: &[Hello], secrets: &[Secret], key: &PeerKey) -> Vec<Opener> {
-    let mut ends: Vec<(Token, Public)> = Vec::new();
-    for hello in hellos {
-        if !ends.contains(&(hello.token, hello.public)) {
-            ends.push((hello.token, hello.public));
-        }
-    }
-    let mut openers = Vec::new();
-    for ephemeral in secrets.iter().map(EphemeralKey::new) {
-        for &(own, _) in ends.iter().filter(|(_, public)| *public == ephemeral.public()) {
-            for &(far, public) in ends.iter().filter(|(far, _)| *far != own) {
-                let agreement = ephemeral.agree(&public).unwrap();
-                openers.push(Opener::new(key, &agreement, far, own));
-                openers.push(Opener::new(key, &agreement, own, far));
-            }
-        }
-    }
-    openers
-}
-
 /// Delay of a packet or, if it is told so, of a datagram.
 pub type Delay = Box<dyn FnMut(&[u8], bool) -> u64>;
 
@@ -196,40 +153,6 @@ struct Flight {
     bytes: Vec<u8>,
     /// Path and mark of a datagram of the repair channel; `None` for a packet of a host.
     path: Option<(usize, Ecn)>,
-}
-
-/// A queue that drops what does not fit.
-#[derive(Clone, Debug)]
-pub struct LinkQueue {
-    /// Nanoseconds that a byte takes.
-    pub ns_per_byte: u64,
-    /// Length of the queue in bytes.
-    pub bytes: u64,
-    busy_until_ns: u64,
-    /// Packets of hosts that were dropped.
-    pub dropped: u64,
-    /// Bytes of datagrams of the repair channel that were offered, with their outer headers.
-    pub offered: u64,
-}
-
-impl LinkQueue {
-    pub fn new(mbit_per_s: u64, bytes: u64) -> Self {
-        Self { ns_per_byte: 8_000 / mbit_per_s, bytes, busy_until_ns: 0, dropped: 0, offered: 0 }
-    }
-
-    /// Returns when a packet or a datagram has left; `None` if it is dropped.
-    pub fn offer(&mut self, now_us: u64, bytes: &[u8], is_datagram: bool) -> Option<u64> {
-        let len = bytes.len() as u64 + if is_datagram { 28 } else { 0 };
-        self.offered += if is_datagram { len } else { 0 };
-        let now_ns = now_us * 1_000;
-        let waiting_ns = self.busy_until_ns.saturating_sub(now_ns);
-        if waiting_ns + len * self.ns_per_byte > self.bytes * self.ns_per_byte {
-            self.dropped += u64::from(!is_datagram);
-            return None;
-        }
-        self.busy_until_ns = self.busy_until_ns.max(now_ns) + len * self.ns_per_byte;
-        Some(self.busy_until_ns.div_ceil(1_000))
-    }
 }
 
 pub struct Pair {
@@ -280,6 +203,8 @@ pub struct Pair {
     pub mark: Mark,
     /// Sides whose gateway stands still: no timer fires there, and what arrives is discarded.
     pub frozen: [bool; 2],
+    /// Taps that their gateways read late.
+    pub taps: [Option<SlowTap>; 2],
     /// Sides whose datagrams are all lost.
     pub mute: [bool; 2],
     /// DSCPs of the datagrams that each side has sent.
@@ -331,6 +256,7 @@ impl Pair {
             alter: Box::new(|_, _| {}),
             mark: Box::new(|_, ecn| ecn),
             frozen: [false; 2],
+            taps: [None, None],
             mute: [false; 2],
             dscps: Default::default(),
             captures: [Share::ALL; 2],
@@ -371,14 +297,15 @@ impl Pair {
         loop {
             self.exchange();
             let awake: Vec<usize> = (0..2).filter(|&side| !self.frozen[side]).collect();
-            let timeouts = awake.iter().filter_map(|&side| self.gateways[side].poll_timeout());
+            let looks = awake.iter().filter(|&&side| self.taps[side].is_none());
+            let timeouts = looks.filter_map(|&side| self.gateways[side].poll_timeout());
             let next =
                 timeouts.chain(self.wire.front().map(|flight| flight.due_us)).min().unwrap_or(u64::MAX);
             if next > end_us {
                 break;
             }
             self.now_us = self.now_us.max(next);
-            for side in awake {
+            for side in awake.into_iter().filter(|&side| self.taps[side].is_none()) {
                 self.gateways[side].handle_timeout(self.now_us, &mut self.out[side]);
             }
         }
@@ -512,6 +439,10 @@ impl Pair {
             }
             let Some(flight) = self.wire.pop_front_if(|flight| flight.due_us <= self.now_us) else { return };
             if self.frozen[flight.to] {
+                continue;
+            }
+            if let Some(tap) = &mut self.taps[flight.to] {
+                tap.push(flight);
                 continue;
             }
             if let Some((path, ecn)) = flight.path {

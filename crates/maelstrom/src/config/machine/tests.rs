@@ -148,7 +148,7 @@ fn a_correct_machine_gets_a_note_on_the_mtu_budget() {
         messages,
         [
             "1300 bytes of packet + 100 of repair overhead fit into 1500",
-            "packets and repairs need up to 188 MiB of memory"
+            "packets and repairs need up to 227 MiB of memory"
         ]
     );
 }
