@@ -309,8 +309,8 @@ impl Ingress {
         self.held.due_us().into_iter().chain(self.rung.next_look_us()).min()
     }
 
-    /// Returns the request that is due, if there is one. There may be another one at once. `behind_us`: time by
-    /// which `now_us` is behind the clock.
+    /// Returns the request that is due, if there is one. There may be another one at once. `behind_us`: time
+    /// by which `now_us` is behind the clock.
     pub(crate) fn poll_request(&mut self, now_us: u64, behind_us: u64) -> Option<Request> {
         if self.rung.next_look_us().is_none_or(|due_us| due_us > now_us) {
             return None;

@@ -244,8 +244,8 @@ impl Rung {
         (self.next_look_us, self.pending) = (None, None);
     }
 
-    /// Returns the request that is due, if there is one. There may be another one at once. `behind_us`: time by
-    /// which `now_us` is behind the clock, and the answer comes later.
+    /// Returns the request that is due, if there is one. There may be another one at once. `behind_us`: time
+    /// by which `now_us` is behind the clock, and the answer comes later.
     pub(super) fn poll(&mut self, now_us: u64, behind_us: u64, scene: &mut Scene<'_>) -> Option<Request> {
         self.next_look_us?;
         self.rest();

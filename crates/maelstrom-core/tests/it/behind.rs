@@ -133,8 +133,7 @@ fn a_gateway_that_is_behind_does_not_compute_what_is_beyond_repair() {
     let mut stream = Stream::up(5);
     stream.run(100_000, 5_000);
     stream.run(60_000, u64::MAX);
-    let mut some = coin(6, 0.4);
-    let usual = std::mem::replace(&mut stream.lose, Box::new(move || some()));
+    let usual = std::mem::replace(&mut stream.lose, Box::new(coin(6, 0.4)));
     stream.run(60_000, TURN_US);
     stream.lose = usual;
     stream.run(20_000, TURN_US);
