@@ -79,7 +79,8 @@ pub struct TcpReport {
     pub backward: Throughput,
     /// TCP segments retransmitted by both hosts during the transfer, by any of their connections.
     pub retransmits: u64,
-    /// Payload of each connection in the second half of the run, in bytes.
+    /// Payload of each connection in the second half of the run, in bytes; in all of it if nobody looked in
+    /// between.
     pub flow_bytes: Vec<u64>,
     /// Offset of the first byte of a connection that differs from the one sent, if any.
     pub mismatch: Option<u64>,
