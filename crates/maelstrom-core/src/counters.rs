@@ -135,7 +135,7 @@ reasons! {
         Inconsistent = "inconsistent",
         /// It is a half whose other half never arrived.
         HalfLost = "half lost",
-        /// More of its packets are missing than all repairs together bring back.
+        /// More of its packets are missing than all repairs together bring back, and the tap is behind.
         BeyondRepair = "more missing than repairs bring back",
     }
 }

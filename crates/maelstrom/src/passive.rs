@@ -217,11 +217,16 @@ impl Passive {
         self.supervisor.ready(&format!("protecting {}", self.config.wans().join(", ")));
     }
 
+    /// Whether captures or datagrams wait that one round did not take.
+    fn is_behind(&self) -> bool {
+        self.ports.is_behind() || self.channel == Channel::More || !self.inbox.is_empty()
+    }
+
     fn wait(&mut self) -> io::Result<()> {
         // A silent process is no member any more.
         let beat_us = self.rack.as_ref().filter(|_| !self.ports.outlets.is_silent).map(Racked::due_us);
         let due = [self.engine.gateway.poll_timeout(), self.engine.held_back_until_us(), beat_us];
-        let is_behind = self.ports.is_behind() || self.channel == Channel::More || !self.inbox.is_empty();
+        let is_behind = self.is_behind();
         let until = match due.into_iter().flatten().min() {
             _ if is_behind || self.fills_tunnel => Duration::ZERO,
             Some(due_us) => Duration::from_micros(due_us.saturating_sub(clock_us())).min(WAIT_MAX),
@@ -253,8 +258,7 @@ impl Passive {
             return;
         }
         // While this gateway is behind, a round takes long.
-        let is_behind = self.ports.is_behind() || self.channel == Channel::More || !self.inbox.is_empty();
-        let reads = if is_behind { READS_MAX } else { 1 };
+        let reads = if self.is_behind() { READS_MAX } else { 1 };
         let before = self.inbox.taken();
         for _ in 0..reads {
             self.channel = self.read_channel();

@@ -107,16 +107,17 @@ impl Passive {
         };
         self.tick.on_input(round.captures);
         self.lag.on_shown(round.packets);
-        let latest_us = round.latest_us;
         if round.more || *behind {
             // A tap that is behind, or was, may have missed packets.
             self.next_gap_check_us = 0;
         }
         *behind = round.more;
         let wan = &mut self.ports.wans[wan];
-        // A time of the future is that of another clock.
-        let latest_us = latest_us.filter(|&latest_us| latest_us <= clock_us());
-        wan.latest_us = latest_us.map(|latest_us| latest_us.max(wan.latest_us.unwrap_or(0)));
+        if round.captures > 0 {
+            // A time of the future is that of another clock.
+            let latest_us = round.latest_us.filter(|&latest_us| latest_us <= clock_us());
+            wan.latest_us = latest_us.map(|latest_us| latest_us.max(wan.latest_us.unwrap_or(0)));
+        }
     }
 
     /// Tells the core until when it knows what has arrived, if a tap is behind.

@@ -279,7 +279,7 @@ impl Rung {
                 continue;
             }
             // A name makes a request for its packet needless.
-            request = self.request([now_us, behind_us], late_us, batch, short(false));
+            request = self.request(now_us, now_us + behind_us, late_us, batch, short(false));
             if let Some(request) = &request {
                 scene.counts.requests += 1;
                 scene.counts.packets += u64::from(request.deficit);
@@ -365,10 +365,12 @@ impl Rung {
         batch.iter().filter(|place| !place.is_determined).count() as u64
     }
 
-    /// Asks for `count` packets of a batch, less those that may be on the way.
+    /// Asks for `count` packets of a batch, less those that may be on the way. `asked_us`: the time by the
+    /// clock, from which on the answer is awaited.
     fn request(
         &mut self,
-        [now_us, behind_us]: [u64; 2],
+        now_us: u64,
+        asked_us: u64,
         late_us: u64,
         batch: &[Unknown],
         count: usize,
@@ -394,7 +396,7 @@ impl Rung {
             if left > 0 {
                 left -= 1;
                 request.deficit += 1;
-                self.note(now_us + behind_us, seq, start);
+                self.note(asked_us, seq, start);
             }
         }
         self.pending = Some(self.pending.map_or(start, |pending| pending.min(start)));

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::{env, fs};
 
-use crate::pair::{A, B, Pair, coin, config, hellos, openers, payload, two_paths, udp};
+use crate::pair::keys::{hellos, openers};
+use crate::pair::{A, B, Pair, coin, config, payload, two_paths, udp};
 use crate::replay::{inputs, replay};
 use maelstrom_core::share::Share;
 use maelstrom_core::wire::{

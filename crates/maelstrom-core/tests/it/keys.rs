@@ -10,7 +10,8 @@ use maelstrom_core::session::Opener;
 use maelstrom_core::wire::Outer;
 use maelstrom_core::{Config, ConfigError, Gateway, KeyState, PeerConfig, PeerKey, Trouble};
 
-use crate::pair::{A, B, Pair, address, coin, hellos, openers, payload, trusting, udp};
+use crate::pair::keys::{hellos, openers};
+use crate::pair::{A, B, Pair, address, coin, payload, trusting, udp};
 
 const SECOND_US: u64 = 1_000_000;
 

@@ -9,7 +9,8 @@ use maelstrom_core::wire::{HELLO_HEADER, Hello, KeyPart, Outer, SealedHeader, TA
 use maelstrom_core::{Gateway, PeerKey, Secret, TOKEN_LEN};
 use testkit::Random;
 
-use crate::pair::{A, B, Pair, config, hellos, openers, trusting, udp};
+use crate::pair::keys::{hellos, openers};
+use crate::pair::{A, B, Pair, config, trusting, udp};
 
 const SECOND_US: u64 = 1_000_000;
 

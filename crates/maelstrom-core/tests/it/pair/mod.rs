@@ -1,5 +1,5 @@
 //! Two gateways, a link whose losses the test decides, and a virtual clock: no sockets, no threads.
-#![allow(dead_code, unreachable_pub, unused_imports, missing_docs, reason = "each binary uses a part of it")]
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test binary uses a part of it")]
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,11 +16,11 @@ use maelstrom_core::{
     Source,
 };
 
-mod keys;
+pub mod keys;
 mod queue;
 mod tap;
 
-pub use keys::{Drawn, hellos, openers, watched};
+use keys::{Drawn, watched};
 pub use queue::LinkQueue;
 use tap::SlowTap;
 
