@@ -6,15 +6,20 @@ use foundation::Seq;
 
 use super::horizon::bin_of;
 
-/// Number of marks.
-const MARKS: usize = 512;
+/// Number of marks. At the highest rates a repair follows every few packets, and where a gateway is behind
+/// the fate of a packet is known some tenths of a second after them.
+const MARKS: usize = 4_096;
 /// Number of places between two marks, at least.
 const SPAN_MIN: u64 = 4;
 
 /// Delays by place, ascending. A place has the greater delay of the repairs that were sent before and after
 /// its packet: behind a full queue, the next repair to arrive may be one that came much later.
 #[derive(Clone, Debug)]
-pub(super) struct Marks(VecDeque<Mark>);
+pub(super) struct Marks {
+    marks: VecDeque<Mark>,
+    /// Whether older marks were dropped, so that nothing is known of places up to the first one.
+    is_cut: bool,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Mark {
@@ -22,6 +27,12 @@ struct Mark {
     bin: u8,
     /// Number of packets in a datagram there.
     company: u8,
+}
+
+impl Mark {
+    fn is_like(&self, other: &Self) -> bool {
+        (self.bin, self.company) == (other.bin, other.company)
+    }
 }
 
 /// Knowledge about a place.
@@ -34,38 +45,61 @@ pub(super) struct Seen {
 
 impl Marks {
     pub(super) fn new() -> Self {
-        Self(VecDeque::with_capacity(MARKS))
+        Self { marks: VecDeque::with_capacity(MARKS), is_cut: false }
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.marks.clear();
+        self.is_cut = false;
     }
 
     /// Notes that a datagram sent after the packet at `last` had this delay. `company`: number of packets in
     /// a datagram, 1 or more.
     pub(super) fn push(&mut self, last: Seq, delay_us: u64, company: u8) {
-        if self.0.back().is_some_and(|mark| last < mark.last.plus(SPAN_MIN)) {
-            return;
+        let mark = Mark { last, bin: bin_of(delay_us) as u8, company };
+        let count = self.marks.len();
+        if let Some(before) = self.marks.back_mut() {
+            if last < before.last.plus(SPAN_MIN) {
+                return;
+            }
+            // One between two of its kind says nothing of its own.
+            let is_between = before.is_like(&mark);
+            if is_between && count >= 2 && self.marks[count - 2].is_like(&mark) {
+                self.marks[count - 1] = mark;
+                return;
+            }
         }
-        if self.0.len() == MARKS {
-            self.0.pop_front();
+        if count == MARKS {
+            self.marks.pop_front();
+            self.is_cut = true;
         }
-        self.0.push_back(Mark { last, bin: bin_of(delay_us) as u8, company });
+        self.marks.push_back(mark);
+    }
+
+    /// Returns what is known of a place, unless no repair has arrived yet, or it is too long ago.
+    pub(super) fn seen(&self, seq: Seq) -> Option<Seen> {
+        self.seen_at(seq, 1)?.0
     }
 
     /// Returns what is known of a place, and the number of places from it on, up to `count`, of which the
-    /// same is known; `None` if no repair has arrived yet.
-    pub(super) fn seen_at(&self, seq: Seq, count: u64) -> Option<(Seen, u64)> {
-        let at = self.0.partition_point(|mark| mark.last < seq);
-        let before = at.checked_sub(1).and_then(|before| self.0.get(before));
-        let seen = |bin: u8, mark: &Mark| Seen { bin: bin.into(), company: mark.company };
-        let Some(after) = self.0.get(at) else { return before.map(|mark| (seen(mark.bin, mark), count)) };
-        let bin = before.map_or(after.bin, |before| after.bin.max(before.bin));
-        Some((seen(bin, after), count.min(after.last.0 - seq.0 + 1)))
+    /// same is known, or as little. `None` if no repair has arrived yet.
+    pub(super) fn seen_at(&self, seq: Seq, count: u64) -> Option<(Option<Seen>, u64)> {
+        let at = self.marks.partition_point(|mark| mark.last < seq);
+        let before = at.checked_sub(1).and_then(|before| self.marks.get(before));
+        let seen = |bin: u8, mark: &Mark| Some(Seen { bin: bin.into(), company: mark.company });
+        let Some(after) = self.marks.get(at) else {
+            return before.map(|mark| (seen(mark.bin, mark), count));
+        };
+        let here = count.min(after.last.0 - seq.0 + 1);
+        match before {
+            Some(before) => Some((seen(after.bin.max(before.bin), after), here)),
+            None if self.is_cut => Some((None, here)),
+            None => Some((seen(after.bin, after), here)),
+        }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.0.capacity() * size_of::<Mark>()
+        self.marks.capacity() * size_of::<Mark>()
     }
 }
 
@@ -81,12 +115,64 @@ mod tests {
             marks.push(Seq(last), delay_us, 1);
         }
         let queue = bin_of(50_000);
-        let bin_at = |seq, count| marks.seen_at(Seq(seq), count).map(|(seen, here)| (seen.bin, here));
+        let bin_at = |seq, count| {
+            let (seen, here) = marks.seen_at(Seq(seq), count)?;
+            Some((seen?.bin, here))
+        };
         assert_eq!(bin_at(0, 100), Some((0, 32)));
         assert_eq!(bin_at(32, 100), Some((queue, 32)));
         assert_eq!(bin_at(63, 100), Some((queue, 1)));
         assert_eq!(bin_at(64, 100), Some((queue, 32)));
         assert_eq!(bin_at(96, 100), Some((bin_of(9_000), 32)));
         assert_eq!(bin_at(190, 5), Some((0, 5)), "as far as is known");
+    }
+
+    #[test]
+    fn a_queue_that_stands_is_remembered_for_as_long_as_fates_may_take() {
+        let mut marks = Marks::new();
+        // A repair for each 2.7 packets: half a second at 80,000 packets a second.
+        (0..15_000u64).for_each(|n| marks.push(Seq(8 * n / 3), if n < 7_500 { 100_000 } else { 0 }, 1));
+        let [full, empty] = [100_000, 0].map(|delay_us| Some(bin_of(delay_us)));
+        assert_eq!(
+            [0, 20_000, 39_000].map(|seq| marks.seen(Seq(seq)).map(|seen| seen.bin)),
+            [full, full, empty]
+        );
+        assert!(marks.marks.len() <= 6, "{marks:?}");
+    }
+
+    #[test]
+    fn nothing_is_known_of_places_whose_marks_were_dropped() {
+        let mut marks = Marks::new();
+        let count = 2 * MARKS as u64;
+        (0..count).for_each(|n| marks.push(Seq(10 * n), if n % 2 == 0 { 0 } else { 100_000 }, 1));
+        let first = 10 * (count - MARKS as u64);
+        assert_eq!(marks.seen_at(Seq(5), u64::MAX), Some((None, first - 5 + 1)));
+        assert_eq!([first, first + 1].map(|seq| marks.seen(Seq(seq)).is_some()), [false, true]);
+        marks.clear();
+        marks.push(Seq(3), 0, 1);
+        assert!(marks.seen(Seq(0)).is_some(), "the first of a stream");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn marks_that_are_left_out_change_nothing(
+            steps in proptest::collection::vec((SPAN_MIN..20, 0u64..3, 1u8..3), 1..200)
+        ) {
+            let (mut marks, mut all, mut last) = (Marks::new(), Vec::new(), 0);
+            for (step, delay, company) in steps {
+                last += step;
+                marks.push(Seq(last), delay * 10_000, company);
+                all.push((last, bin_of(delay * 10_000), company));
+            }
+            for seq in 0..last + 5 {
+                let at = all.partition_point(|&(last, ..)| last < seq);
+                let around = &all[at.saturating_sub(1)..(at + 1).min(all.len())];
+                let bin = around.iter().map(|&(_, bin, _)| bin).max();
+                let company = around.last().map(|&(.., company)| company);
+                let seen = marks.seen(Seq(seq));
+                proptest::prop_assert_eq!(seen.map(|seen| seen.bin), bin);
+                proptest::prop_assert_eq!(seen.map(|seen| seen.company), company);
+            }
+        }
     }
 }

@@ -218,8 +218,10 @@ impl Congestion {
     pub fn on_arrived(&mut self, mut seq: Seq, mut count: u64) {
         self.run = Run::default();
         while let Some((seen, here)) = self.marks.seen_at(seq, count).filter(|_| count > 0) {
-            let starts = here as f64 / f64::from(seen.company);
-            self.count(seen.bin, &Bin { packets: here as f64, starts, ..Bin::default() });
+            if let Some(Seen { bin, company }) = seen {
+                let starts = here as f64 / f64::from(company);
+                self.count(bin, &Bin { packets: here as f64, starts, ..Bin::default() });
+            }
             (seq, count) = (seq.plus(here), count - here);
         }
     }
@@ -228,7 +230,7 @@ impl Congestion {
     /// [`Congestion::judge`].
     pub fn on_lost(&mut self, seq: Seq) -> Verdict {
         self.run.len = self.run.len.saturating_add(1);
-        let Some((Seen { bin, company }, _)) = self.marks.seen_at(seq, 1) else { return Verdict::Recover };
+        let Some(Seen { bin, company }) = self.marks.seen(seq) else { return Verdict::Recover };
         let begins = self.run.bin.is_none();
         let begun = *self.run.bin.get_or_insert(bin);
         let runs = f64::from(begins);
@@ -264,16 +266,16 @@ impl Congestion {
 
     /// Decides about a lost packet that was solved.
     pub fn judge(&mut self, seq: Seq) -> Verdict {
-        match self.marks.seen_at(seq, 1) {
-            Some((seen, _)) => self.judge_by(seen.bin, 0),
+        match self.marks.seen(seq) {
+            Some(seen) => self.judge_by(seen.bin, 0),
             None => Verdict::Recover,
         }
     }
 
     /// Whether a lost packet would be left to its sender.
     pub fn would_leave(&self, seq: Seq) -> bool {
-        let seen = self.marks.seen_at(seq, 1);
-        seen.is_some_and(|(seen, _)| self.is_full(seen.bin, 0) && self.credits[0] < 1.0)
+        let seen = self.marks.seen(seq);
+        seen.is_some_and(|seen| self.is_full(seen.bin, 0) && self.credits[0] < 1.0)
     }
 
     /// Whether the queue has become known since the last call, so that earlier losses were those of the
@@ -285,8 +287,8 @@ impl Congestion {
     /// Whether a missing packet is evidence of another path: not if a full queue may have dropped it, which
     /// drops packets and repairs unequally, because packets come in bursts. As many count as the link loses.
     pub fn is_of_link(&mut self, seq: Seq) -> bool {
-        match self.marks.seen_at(seq, 1) {
-            Some((seen, _)) => self.judge_by(seen.bin, 2) == Verdict::Recover,
+        match self.marks.seen(seq) {
+            Some(seen) => self.judge_by(seen.bin, 2) == Verdict::Recover,
             None => true,
         }
     }
