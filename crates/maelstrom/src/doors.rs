@@ -3,6 +3,7 @@
 //! The end of a further path may be missing: an uplink that is being dialled has neither interface nor
 //! address. The gateway then goes on without that path, and tries again.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use maelstrom_core::outbox::{Envelope, Queue};
@@ -14,9 +15,13 @@ use tracing::{debug, info, warn};
 use crate::config::{GatewayConfig, PeerPath};
 use crate::inbox::Inbox;
 use crate::passive::{Passive, clock_us};
+use crate::ports::Outlets;
 
 /// Interval between checks whether the interfaces of further paths are the same.
 const CHECK_US: u64 = 1_000_000;
+
+/// The interface by which nothing reaches another machine.
+const LOOPBACK: &str = "lo";
 
 /// Local end of further paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,6 +146,44 @@ pub(crate) fn copies(
     elsewhere.into_iter().chain(by_paths.filter(|(_, to)| !to.ip().is_unspecified()))
 }
 
+/// The interfaces by which the datagrams of `listen` come and leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListenBy {
+    /// All, as the routes say.
+    Any,
+    /// None, because the one that the file names is missing.
+    Nowhere,
+    /// The one with this number.
+    Index(u32),
+}
+
+impl Outlets {
+    /// Lets the datagrams of `listen` pass by one interface alone, or by all. While there is no interface of
+    /// this name none leaves, so that the first path never shares the uplink of another.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn bind_listen(&mut self, interface: Option<&str>) -> io::Result<()> {
+        let by = match interface {
+            Some(name) => Interface::index_of(name)?.map_or(ListenBy::Nowhere, ListenBy::Index),
+            None => ListenBy::Any,
+        };
+        if self.listen_by == Some(by) {
+            return Ok(());
+        }
+        self.socket.bind_interface(if by == ListenBy::Nowhere { Some(LOOPBACK) } else { interface })?;
+        self.listen_by = Some(by);
+        match (by, interface) {
+            (ListenBy::Nowhere, Some(name)) => {
+                warn!("there is no interface {name}: no datagram of `listen` leaves until there is one");
+            }
+            (_, Some(name)) => info!("datagrams of `listen` come and leave by {name} alone"),
+            (_, None) => {}
+        }
+        Ok(())
+    }
+}
+
 impl Passive {
     /// Reads the datagrams that wait at the sockets of further paths into the inbox; returns whether more may
     /// wait.
@@ -165,10 +208,14 @@ impl Passive {
     /// Follows interfaces and addresses that come and go.
     pub(crate) fn follow_doors(&mut self) {
         let now_us = self.engine.now_us;
-        if now_us < self.next_door_check_us || self.ports.outlets.doors.is_empty() {
+        if now_us < self.next_door_check_us {
             return;
         }
         self.next_door_check_us = now_us + CHECK_US;
+        let by = self.config.gateway.listen_interface.as_deref();
+        if let Err(error) = self.ports.outlets.bind_listen(by) {
+            debug!(%error, "cannot bind the socket of `listen` to its interface");
+        }
         for door in &mut self.ports.outlets.doors {
             if door.follow()
                 && let Some(socket) = &door.socket

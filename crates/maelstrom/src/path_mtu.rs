@@ -20,13 +20,17 @@ impl Passive {
             return;
         }
         self.next_path_mtu_us = now_us + ASK_US;
-        let from = self.config.gateway.listen.ip();
+        let (from, by) = (self.config.gateway.listen.ip(), &self.config.gateway.listen_interface);
         for (index, peer) in self.config.peers.iter().enumerate() {
             let first = Some(peer.address).filter(|address| !address.ip().is_unspecified());
-            let stated = |path: &PeerPath| Some((path.local.map_or(from, |local| local.ip()), path.address?));
-            let paths = iter::once(first.map(|to| (from, to))).chain(peer.paths.iter().map(stated));
-            for (path, (from, to)) in paths.enumerate().filter_map(|(path, ends)| Some((path, ends?))) {
-                match udp::path_mtu(from, to) {
+            let stated = |path: &PeerPath| {
+                let (local, by) = path.local.map_or((from, by), |local| (local.ip(), &path.interface));
+                Some((local, path.address?, by.clone()))
+            };
+            let first = first.map(|to| (from, to, by.clone()));
+            let paths = iter::once(first).chain(peer.paths.iter().map(stated));
+            for (path, (from, to, by)) in paths.enumerate().filter_map(|(path, ends)| Some((path, ends?))) {
+                match udp::path_mtu(from, to, by.as_deref()) {
                     Ok(mtu) => self.engine.gateway.handle_path_mtu(now_us, (index, path), mtu as usize),
                     Err(error) => trace!(%error, "no path MTU"),
                 }

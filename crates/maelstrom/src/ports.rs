@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use crate::config::memory::Memory;
 use crate::config::{GatewayConfig, Mode, MulticastSection, PathChoice, Peer, PeerPath, TapChoice};
-use crate::doors::{self, Door};
+use crate::doors::{self, Door, ListenBy};
 use crate::error::StartError;
 use crate::groups::{self, GroupPort};
 use crate::inlet::{Inlet, START_PATIENCE};
@@ -46,6 +46,8 @@ pub(crate) struct Ports {
 /// The ports for output.
 pub(crate) struct Outlets {
     pub(crate) socket: RepairSocket,
+    /// The interfaces to which this process has bound it; `None` if it has not done so yet.
+    pub(crate) listen_by: Option<ListenBy>,
     /// The sockets of further paths.
     pub(crate) doors: Vec<Door>,
     /// The ways of recovered packets, one for each WAN interface; `None` while its TUN device is missing.
@@ -84,7 +86,11 @@ impl Ports {
         let doors = doors::ends(config).into_iter().map(Door::open).collect();
         let groups = groups::ports(Vec::new(), config);
         let wan_of = config.wan_numbers();
-        let outlets = Outlets { socket, doors, inlets, wan_of, tunnel, groups, is_silent: false };
+        let listen_by = None;
+        let mut outlets =
+            Outlets { socket, listen_by, doors, inlets, wan_of, tunnel, groups, is_silent: false };
+        let bound = outlets.bind_listen(config.gateway.listen_interface.as_deref());
+        bound.map_err(|error| StartError::new("bind the socket of `listen` to its interface", error))?;
         Ok(Self { wans, outlets, shown_us: None, signs, proven: BTreeSet::new(), past: Pauses::default() })
     }
 
@@ -234,9 +240,14 @@ fn networks(config: &GatewayConfig, is_shown: impl Fn(&Peer) -> bool) -> Vec<IpN
 }
 
 fn open_socket(config: &GatewayConfig) -> Result<RepairSocket, StartError> {
-    let listen: SocketAddr = config.gateway.listen;
-    RepairSocket::bind(listen)
-        .map_err(|error| StartError::new(format!("listen for repairs on {listen}"), error))
+    let listen = config.gateway.listen;
+    let is_there = |name: &&str| matches!(Interface::index_of(name), Ok(Some(_)));
+    // Where the interface is missing, `bind_listen` keeps datagrams off the others.
+    let by = config.gateway.listen_interface.as_deref().filter(is_there);
+    RepairSocket::bind_to(listen, by).map_err(|error| {
+        let by = by.map(|name| format!(" by {name}")).unwrap_or_default();
+        StartError::new(format!("listen for repairs on {listen}{by}"), error)
+    })
 }
 
 fn tap_config(config: &GatewayConfig, wan: usize, signs: Signs) -> TapConfig {
@@ -306,6 +317,7 @@ fn wan_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
     let present = config.wans().into_iter().filter_map(|wan| mtu_of(wan).ok()).min();
     let of_interface = present.map_or_else(|| mtu_of(&config.gateway.wan), Ok)?;
     let further = config.peers.iter().flat_map(|peer| &peer.paths).filter_map(|path| path.interface.as_ref());
+    let further = further.chain(&config.gateway.listen_interface);
     let of_further = further.filter_map(|name| Interface::open(name).and_then(|one| one.mtu()).ok());
     let narrowest = of_further.fold(of_interface, u32::min);
     let stated = config.gateway.wan_mtu.map_or(narrowest, u32::from);

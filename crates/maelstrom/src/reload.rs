@@ -132,7 +132,11 @@ impl Passive {
         let Prepared { config, replacement, control, heartbeats, poller, .. } = prepared;
         self.engine.out = self.engine.gateway.outbox();
         if let Some(socket) = replacement.socket {
-            self.ports.outlets.socket = socket;
+            (self.ports.outlets.socket, self.ports.outlets.listen_by) = (socket, None);
+        }
+        let by = config.gateway.listen_interface.as_deref();
+        if let Err(error) = self.ports.outlets.bind_listen(by) {
+            warn!("the socket of `listen` keeps its interface: {error}");
         }
         let ends = doors::ends(&config);
         let doors = std::mem::take(&mut self.ports.outlets.doors);

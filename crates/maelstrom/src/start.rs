@@ -104,7 +104,14 @@ impl Passive {
         let doors = doors::ends(&config).into_iter().map(Door::open).collect();
         let groups = groups::ports(Vec::new(), &config);
         let wan_of = config.wan_numbers();
-        let outlets = Outlets { socket, doors, inlets, wan_of, tunnel, groups, is_silent: false };
+        let listen_by = None;
+        let mut outlets =
+            Outlets { socket, listen_by, doors, inlets, wan_of, tunnel, groups, is_silent: false };
+        // The file of the other process may have named another interface.
+        let by = config.gateway.listen_interface.as_deref();
+        if let Err(error) = outlets.bind_listen(by) {
+            warn!("the socket of `listen` keeps its interface: {error}");
+        }
         let (proven, past) = (BTreeSet::new(), Pauses::default());
         let ports = Ports { wans, outlets, shown_us: None, signs, proven, past };
         let upgrade = Upgrade::new(&config.gateway.control, Some(former));

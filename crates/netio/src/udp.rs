@@ -7,6 +7,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use socket2::SockRef;
+
 pub use crate::batch::UdpCounts;
 use crate::batch::receive::{self, Slots};
 use crate::batch::waited::{Now, Waited};
@@ -56,15 +58,19 @@ pub struct Received {
     pub arrived: Duration,
 }
 
-/// Returns the kernel's MTU of the path from an address of this machine to `to`, which routers may have
-/// lowered by ICMP messages. A repair socket ignores these messages.
+/// Returns the kernel's MTU of the path from an address of this machine to `to`, by `interface` if one is
+/// named. Routers may have lowered it by ICMP messages, which a repair socket ignores.
 ///
 /// # Errors
-/// The kernel's error, such as a missing route.
-pub fn path_mtu(from: IpAddr, to: SocketAddr) -> io::Result<u32> {
+/// The kernel's error, such as a missing route or interface.
+pub fn path_mtu(from: IpAddr, to: SocketAddr, interface: Option<&str>) -> io::Result<u32> {
     // A socket keeps the route with which it was connected, so that each call needs another one.
-    let socket = UdpSocket::bind((from, 0))?;
-    socket.connect(to)?;
+    let socket = options::udp_socket(to)?;
+    if let Some(name) = interface {
+        socket.bind_device(Some(name.as_bytes()))?;
+    }
+    socket.bind(&SocketAddr::new(from, 0).into())?;
+    socket.connect(&to.into())?;
     options::path_mtu(&socket, to.is_ipv4())
 }
 
@@ -97,6 +103,16 @@ impl RepairSocket {
         socket.bind(&address.into())?;
         let outbox = Outbox::new(Sending::new(socket.into()));
         Ok(Self { slots: Slots::new(), outbox, waited: Waited::new() })
+    }
+
+    /// Lets datagrams come and leave by one interface alone, or, without a name, by all again. A socket whose
+    /// interface is gone stays bound to that one, and another interface of the same name is another one.
+    ///
+    /// # Errors
+    /// The kernel's error, such as a missing interface, or a missing capability (`CAP_NET_RAW`) if the socket
+    /// has an interface already.
+    pub fn bind_interface(&self, interface: Option<&str>) -> io::Result<()> {
+        SockRef::from(&self.as_fd()).bind_device(interface.map(str::as_bytes))
     }
 
     /// Continues with a repair socket that another process has bound and reads no more.
@@ -266,9 +282,24 @@ mod tests {
     #[test]
     fn the_mtu_of_the_path_is_that_of_the_loopback_device() {
         let to = bind("127.0.0.1:0").local_address().unwrap();
-        assert!(path_mtu(to.ip(), to).unwrap() >= 1_500);
+        assert!(path_mtu(to.ip(), to, None).unwrap() >= 1_500);
+        assert!(path_mtu(to.ip(), to, Some("lo")).unwrap() >= 1_500);
+        assert!(path_mtu(to.ip(), to, Some("undrop-none")).is_err());
         let to = bind("[::1]:0").local_address().unwrap();
-        assert!(path_mtu(to.ip(), to).unwrap() >= 1_500);
+        assert!(path_mtu(to.ip(), to, None).unwrap() >= 1_500);
+    }
+
+    #[test]
+    fn a_socket_is_bound_to_an_interface_and_released_again() {
+        let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let to = b.local_address().unwrap();
+        for interface in [Some("lo"), None] {
+            a.bind_interface(interface).unwrap();
+            assert_eq!(SockRef::from(&a).device().unwrap().as_deref(), interface.map(str::as_bytes));
+            assert_eq!(a.send([(to, &b"by"[..])]), 0);
+            assert_eq!(receive(&mut b, 1), [b"by"]);
+        }
+        assert!(a.bind_interface(Some("undrop-none")).is_err());
     }
 
     /// Receives one datagram and returns its type of service or traffic class.

@@ -101,6 +101,13 @@ diagnostics::settings! {
             default: Fallback::Required,
             example: "listen = \"10.81.9.1:4700\"",
         }
+        /// Interface by which the datagrams of `listen` come and leave, whatever the routes say. Without it
+        /// they leave by the route to each peer, and come by any interface.
+        listen_interface: Option<String> {
+            form: Optional(interface_name()),
+            default: Fallback::Absent("any: the routes decide"),
+            example: "listen_interface = \"eth1\"",
+        }
         /// Unix socket that answers `undrop gateway status`.
         control: PathBuf {
             form: Text::new(

@@ -245,6 +245,73 @@ fn a_path_without_a_local_end_is_used_as_soon_as_it_has_one() {
     lab.pair.stop().unwrap();
 }
 
+/// Runs `ip` at one gateway.
+fn ip(paths: &TwoPaths, side: usize, arguments: &str) {
+    let gateway = [&paths.sites.a.gateway, &paths.sites.b.gateway][side];
+    let run = || Command::new("ip").args(arguments.split(' ')).status();
+    assert!(gateway.run(run).unwrap().success(), "{arguments}");
+}
+
+#[test]
+fn a_first_path_with_an_interface_does_not_move_to_the_uplink_of_another() {
+    if !privilege::available_or_skip("a_first_path_with_an_interface_does_not_move_to_the_uplink_of_another")
+    {
+        return;
+    }
+    let mut lab = Lab::start("failover");
+    silence(&lab, true);
+    lab.wait_for_paths([false, true]);
+    // The routes of the first path lead by the second link, as when the default route of an uplink is gone.
+    ip(&lab.paths, 0, "route add 10.81.9.2 via 10.82.9.2");
+    ip(&lab.paths, 1, "route add 10.81.9.1 via 10.82.9.1");
+    lab.wait_for_paths([true, true]);
+    let change = |lab: &mut Lab, from: &str, to: &str| {
+        for side in 0..2 {
+            reload(&mut lab.pair, side, |text| text.replacen(from, to, 1));
+        }
+    };
+    change(&mut lab, "listen = ", "listen_interface = \"wan0\"\nlisten = ");
+    lab.wait_for_paths([false, true]);
+    lab.assert_all_of_a_stream_arrive(1);
+    silence(&lab, false);
+    lab.wait_for_paths([true, true]);
+    silence(&lab, true);
+    lab.wait_for_paths([false, true]);
+    change(&mut lab, "listen_interface = \"wan0\"\n", "");
+    lab.wait_for_paths([true, true]);
+    lab.pair.stop().unwrap();
+}
+
+#[test]
+fn the_interface_of_the_first_path_may_come_and_go() {
+    if !privilege::available_or_skip("the_interface_of_the_first_path_may_come_and_go") {
+        return;
+    }
+    let link = LinkConfig { rate_bps: Some(100_000_000), delay_us: 5_000, ..LinkConfig::default() };
+    let paths = TwoPaths::build(link.clone(), link).unwrap();
+    let rename = |paths: &TwoPaths, from: &str, to: &str| {
+        ip(paths, 0, &format!("link set {from} down"));
+        ip(paths, 0, &format!("link set {from} name {to}"));
+        ip(paths, 0, &format!("link set {to} up"));
+    };
+    let mut pair = paths.prepare(PROGRAM.as_ref(), Some("failover")).unwrap();
+    let text = fs::read_to_string(pair.config(0)).unwrap();
+    let text = text.replacen("wan = \"wan0\"", "wan = \"wan1\"\nlisten_interface = \"up0\"", 1);
+    fs::write(pair.config(0), text).unwrap();
+    paths.launch(&mut pair).unwrap();
+    wait_for_log(&pair, "there is no interface up0");
+    let lab = Lab { paths, pair };
+    lab.wait_for_paths([false, true]);
+    rename(&lab.paths, "wan0", "up0");
+    lab.wait_for_paths([true, true]);
+    lab.assert_all_of_a_stream_arrive(1);
+    // The same interface by another name is not the one in the file.
+    rename(&lab.paths, "up0", "wan0");
+    lab.wait_for_paths([false, true]);
+    lab.assert_all_of_a_stream_arrive(1);
+    lab.pair.stop().unwrap();
+}
+
 #[test]
 fn paths_are_taken_away_and_added_by_a_reload() {
     if !privilege::available_or_skip("paths_are_taken_away_and_added_by_a_reload") {

@@ -13,9 +13,9 @@ use nix::fcntl::AtFlags;
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::super::draft::Draft;
-use super::super::paths::stated;
 use super::super::wans;
 use super::netlink::Netlink;
+use super::paths;
 use super::record::RecordPlace;
 use super::route::{Interface, Route, below};
 use super::ruleset::Rules;
@@ -67,7 +67,7 @@ pub(super) struct Facts {
     pub(super) forwarding_v4: Option<u32>,
     pub(super) forwarding_v6: Option<u32>,
     pub(super) rp_filter_all: Option<u32>,
-    /// The same of each interface of a further path.
+    /// The same of each interface to which paths are bound.
     pub(super) rp_filter_of: BTreeMap<String, u32>,
     pub(super) settings_writable: bool,
     pub(super) rules: Rules,
@@ -252,15 +252,13 @@ fn control_place(socket: &Path) -> ControlPlace {
     }
 }
 
-/// The setting of each interface of a further path.
+/// The setting of each interface to which paths are bound.
 fn rp_filters(draft: &Draft) -> BTreeMap<String, u32> {
-    let paths = draft.peers.iter().flat_map(stated);
-    let names = paths.filter_map(|path| path.value.interface.clone());
     let of = |name: String| {
         let value = read_number(&format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"))?;
         Some((name, value))
     };
-    names.filter_map(of).collect()
+    paths::bound(draft).into_iter().filter_map(|name| of(name.value)).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::super::tunnel;
 use super::super::types::Mode;
 use super::super::wans;
 use super::facts::{Facts, first_host};
+use super::paths;
 use super::route::Interface;
 
 pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
@@ -136,7 +137,9 @@ fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         if facts.interface(wan).is_none_or(|interface| !interface.up) {
             continue;
         }
-        let address = peer.address.iter().filter_map(fixed);
+        // The routes do not decide by which interface the datagrams of a bound socket leave.
+        let is_by_route = paths::of_listen(draft).is_none();
+        let address = peer.address.iter().filter(|_| is_by_route).filter_map(fixed);
         let address = address.map(|a| (a.value.ip(), a.value.ip().to_string(), a.span));
         let networks = peer.networks.iter().filter(|_| tunnel::mode(draft, peer) != Some(Mode::Tunnel));
         let networks = networks.map(|n| (first_host(&n.value), n.value.to_string(), n.span.clone()));

@@ -1,4 +1,4 @@
-//! The local ends of further paths.
+//! The local ends of paths: of further ones, and of the first if it is bound to an interface.
 
 use diagnostics::settings::Setting;
 use diagnostics::{Diagnostic, Findings};
@@ -15,24 +15,60 @@ const RP_FILTER_STRICT: u32 = 1;
 pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(interfaces) = &facts.interfaces else { return };
     for path in draft.peers.iter().flat_map(stated) {
-        interface_is_there(path, interfaces, findings);
         address_is_ours(path, interfaces, findings);
-        answers_pass(path, facts, findings);
+    }
+    listen_is_of_its_interface(draft, interfaces, findings);
+    for name in bound(draft) {
+        interface_is_there(&name, interfaces, findings);
+        answers_pass(&name, facts, findings);
     }
 }
 
+/// The interfaces to which paths are bound, with the places that name them.
+pub(super) fn bound(draft: &Draft) -> Vec<Setting<String>> {
+    let of_path = |path: &Setting<PeerPath>| {
+        let name = path.value.interface.clone()?;
+        Some(Setting { value: name, span: path.span.clone() })
+    };
+    let further = draft.peers.iter().flat_map(stated).filter_map(of_path);
+    of_listen(draft).into_iter().chain(further).collect()
+}
+
+/// The interface to which the first paths are bound.
+pub(super) fn of_listen(draft: &Draft) -> Option<Setting<String>> {
+    let setting = draft.gateway.listen_interface.as_ref()?;
+    Some(Setting { value: setting.value.clone()?, span: setting.span.clone() })
+}
+
 /// A modem that is not connected has no interface.
-fn interface_is_there(path: &Setting<PeerPath>, interfaces: &[Interface], findings: &mut Findings) {
-    let Some(name) = &path.value.interface else { return };
-    if !interfaces.iter().any(|interface| interface.name == *name) {
+fn interface_is_there(name: &Setting<String>, interfaces: &[Interface], findings: &mut Findings) {
+    if !interfaces.iter().any(|interface| interface.name == name.value) {
         findings.add(
             Diagnostic::warning(
                 "path-interface-absent",
-                format!("there is no interface `{name}` on this machine"),
+                format!("there is no interface `{}` on this machine", name.value),
             )
-            .at(path.span.clone())
+            .at(name.span.clone())
             .note("the gateway starts without this path, and tries it each second")
-            .help("correct `interface` if the name is wrong; `ip -br link` lists the interfaces"),
+            .help("correct the name if it is wrong; `ip -br link` lists the interfaces"),
+        );
+    }
+}
+
+/// The kernel sends by the interface all the same.
+fn listen_is_of_its_interface(draft: &Draft, interfaces: &[Interface], findings: &mut Findings) {
+    let (Some(listen), Some(name)) = (&draft.gateway.listen, of_listen(draft)) else { return };
+    let ip = listen.value.ip();
+    let has = |one: &&Interface| one.addresses.contains(&ip);
+    // An interface that is missing, and an address that none has, are told as such.
+    let is_there = interfaces.iter().any(|one| one.name == name.value);
+    let owner = interfaces.iter().find(has).filter(|one| is_there && one.name != name.value);
+    if let Some(owner) = owner {
+        findings.add(
+            Diagnostic::warning("path-from-elsewhere", format!("{ip} is an address of `{}`, not of `{}`", owner.name, name.value))
+                .at(listen.span.clone())
+                .note(format!("datagrams leave by `{}` with this address, which a provider may drop, and answers to it may come by `{}`", name.value, owner.name))
+                .help(format!("set `listen` to an address of `{}`, or, where that changes, to `0.0.0.0` or `[::]` with a port", name.value)),
         );
     }
 }
@@ -57,8 +93,8 @@ fn address_is_ours(path: &Setting<PeerPath>, interfaces: &[Interface], findings:
 /// The kernel drops what arrives by another interface than the one by which the answer would leave, and only
 /// one of two uplinks to the same address is that. The larger of two settings holds, where loose is larger
 /// than strict.
-fn answers_pass(path: &Setting<PeerPath>, facts: &Facts, findings: &mut Findings) {
-    let Some(name) = path.value.interface.as_ref() else { return };
+fn answers_pass(name: &Setting<String>, facts: &Facts, findings: &mut Findings) {
+    let Setting { value: name, span } = name;
     let settings = [facts.rp_filter_all, facts.rp_filter_of.get(name).copied()];
     if settings.into_iter().flatten().max() != Some(RP_FILTER_STRICT) {
         return;
@@ -68,7 +104,7 @@ fn answers_pass(path: &Setting<PeerPath>, facts: &Facts, findings: &mut Findings
             "path-rp-filter",
             format!("rp_filter is strict, and may drop what arrives by `{name}`"),
         )
-        .at(path.span.clone())
+        .at(span.clone())
         .help(format!(
             "sysctl -w net.ipv4.conf.{name}.rp_filter=2, unless the route to the peer leads by this interface"
         )),

@@ -39,9 +39,9 @@ fn an_absent_key_has_the_default_that_the_table_states() {
                 "networks" => long += "networks=['10.2.0.0/16']\n",
                 "key_file" => long += "key_file='k'\n",
                 // Their defaults come from elsewhere.
-                "lan_mtu" | "wan_mtu" | "name" | "local_networks" | "late_ms" | "overhead_max"
-                | "max_repair_rate" | "loss_record" | "metrics" | "next_key_file" | "carrier" | "rack"
-                | "paths" => {}
+                "lan_mtu" | "wan_mtu" | "listen_interface" | "name" | "local_networks" | "late_ms"
+                | "overhead_max" | "max_repair_rate" | "loss_record" | "metrics" | "next_key_file"
+                | "carrier" | "rack" | "paths" => {}
                 // Of one path there is none.
                 "use" => {}
                 "mode" if section == "peer" => {}

@@ -37,6 +37,37 @@ fn a_path_whose_local_end_is_missing_is_told() {
 }
 
 #[test]
+fn an_interface_of_the_first_path_is_compared_with_the_machine() {
+    let text = FILE.replacen("listen =", "listen_interface = \"dsl0\"\nlisten =", 1);
+    let about = |addresses: &[&str], change: &dyn Fn(&mut Facts)| -> Vec<_> {
+        let found = found(&text, |facts| {
+            facts.interfaces.as_mut().unwrap().push(interface("dsl0", 1500, addresses));
+            // The route to the peer leads by another interface, which the bound socket does not take.
+            facts
+                .routes
+                .get_mut(&"10.81.9.2".parse::<IpAddr>().unwrap())
+                .unwrap()
+                .as_mut()
+                .unwrap()
+                .interface = "lan0".to_owned();
+            change(facts);
+        });
+        let about_paths = |code: &&str| code.starts_with("path-") || *code == "other-interface";
+        found.iter().map(|one| one.code).filter(about_paths).collect()
+    };
+    let owns = |facts: &mut Facts| named(facts, "wan0").addresses.clear();
+    assert!(about(&["10.81.9.1"], &owns).is_empty());
+    assert_eq!(about(&["10.82.9.1"], &|_| {}), ["path-from-elsewhere"]);
+    let strict = about(&["10.81.9.1"], &|facts| {
+        owns(facts);
+        (facts.rp_filter_all, facts.rp_filter_of) = (Some(0), [("dsl0".to_owned(), 1)].into());
+    });
+    assert_eq!(strict, ["path-rp-filter"]);
+    let gone = about(&[], &|facts| facts.interfaces.as_mut().unwrap().retain(|one| one.name != "dsl0"));
+    assert_eq!(gone, ["path-interface-absent"]);
+}
+
+#[test]
 fn networks_of_a_tunnel_need_no_route_but_none_may_lead_past_it() {
     let text = format!("{FILE}mode = \"tunnel\"\n");
     let by = |interface: &'static str| {
