@@ -358,6 +358,13 @@ impl Gateway {
         self.peers[peer].set_address(address);
     }
 
+    /// The same on one of several paths, given by the numbers of the peer and of the path. That of the first is
+    /// 0.
+    pub fn set_address_on(&mut self, (peer, path): (usize, usize), address: SocketAddr) {
+        self.peers[peer].move_on_path(path, address);
+        self.follow(peer);
+    }
+
     /// Takes the kernel's MTU of the path to a peer, given by its number in the configuration.
     pub fn handle_path_mtu(&mut self, now_us: u64, (peer, path): (usize, usize), mtu: usize) {
         self.peers[peer].handle_path_mtu(now_us, path, mtu);

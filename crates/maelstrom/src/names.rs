@@ -2,7 +2,7 @@
 //!
 //! A lookup may take many seconds. The main loop never waits for one: it hands the name to the thread, and
 //! takes the answer in a later turn. A name is looked up at the start, after a reload that brings it, and
-//! while the peer is silent, because the far gateway may have moved.
+//! while the peer, or a path to it, is silent, because the far gateway may have moved.
 
 use std::fmt;
 use std::io;
@@ -11,10 +11,10 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-use maelstrom_core::Whereabouts;
+use maelstrom_core::{PeerStatus, Whereabouts};
 use tracing::{info, warn};
 
-use crate::config::{GatewayConfig, Host, PEERS_MAX, Peer};
+use crate::config::{GatewayConfig, Host, PEERS_MAX, Peer, PeerAddress};
 use crate::passive::Passive;
 
 /// Interval between looks at answers and at names that are due.
@@ -57,6 +57,30 @@ pub(crate) fn of_family(addresses: Vec<SocketAddr>, v6: bool) -> Vec<SocketAddr>
     addresses.into_iter().filter(|address| address.is_ipv6() == v6).collect()
 }
 
+/// One of the paths to a peer: the numbers of both. That of the first path is 0.
+type Path = (usize, usize);
+
+/// The name of the peer on a path, if the file has one there.
+fn host_on(peer: &Peer, path: usize) -> Option<&Host> {
+    let Some(further) = path.checked_sub(1) else { return peer.host.as_ref() };
+    match &peer.paths.get(further)?.address {
+        PeerAddress::Name(host) => Some(host),
+        PeerAddress::Ip(_) | PeerAddress::Any => None,
+    }
+}
+
+/// The paths on which peers have names.
+fn named(config: &GatewayConfig) -> impl Iterator<Item = (Path, &Host)> {
+    let paths = |(index, peer): (usize, &'_ Peer)| (0..=peer.paths.len()).map(move |path| (index, path));
+    let all = config.peers.iter().enumerate().flat_map(paths);
+    all.filter_map(|(index, path)| Some(((index, path), host_on(&config.peers[index], path)?)))
+}
+
+/// The paths with a name.
+fn paths_of<'c>(config: &'c GatewayConfig, host: &'c Host) -> impl Iterator<Item = Path> + 'c {
+    named(config).filter(move |(_, name)| *name == host).map(|(path, _)| path)
+}
+
 /// The names of peers, and the thread that looks them up.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
@@ -72,7 +96,7 @@ struct Thread {
     answers: Receiver<(Host, io::Result<Vec<SocketAddr>>)>,
 }
 
-/// The lookups of the name of one peer.
+/// The lookups of a name, which may be that of several paths.
 #[derive(Debug)]
 struct Lookup {
     host: Host,
@@ -80,7 +104,7 @@ struct Lookup {
     is_asked: bool,
     next_us: u64,
     pause_us: u64,
-    /// Time since which the peer has been down.
+    /// Time since which the peer, or one of these paths, has been down.
     down_since_us: Option<u64>,
     /// The latest reason for which the name was not found, and the time until which it is not logged again.
     failure: Option<(String, u64)>,
@@ -129,11 +153,13 @@ impl Names {
     /// Takes the names in a configuration. The state of those that stay is kept.
     pub(crate) fn configure(&mut self, config: &GatewayConfig) {
         let mut old = std::mem::take(&mut self.lookups);
-        let hosts = config.peers.iter().filter_map(|peer| peer.host.clone());
-        self.lookups.extend(hosts.map(|host| match old.iter().position(|lookup| lookup.host == host) {
-            Some(at) => old.swap_remove(at),
-            None => Lookup::new(host),
-        }));
+        for (_, host) in named(config) {
+            if self.lookups.iter().any(|lookup| lookup.host == *host) {
+                continue;
+            }
+            let known = old.iter().position(|lookup| lookup.host == *host);
+            self.lookups.push(known.map_or_else(|| Lookup::new(host.clone()), |at| old.swap_remove(at)));
+        }
         self.next_us = 0;
         if self.lookups.is_empty() {
             self.thread = None;
@@ -199,20 +225,44 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// Finds the address of peer number `index` among those of its name.
-fn usable(config: &GatewayConfig, index: usize, found: Vec<SocketAddr>) -> Result<SocketAddr, Unusable> {
+/// Finds the address of a peer among those of its name. `present`: its address on the path with this name.
+fn usable(
+    config: &GatewayConfig,
+    index: usize,
+    present: SocketAddr,
+    found: Vec<SocketAddr>,
+) -> Result<SocketAddr, Unusable> {
     let v6 = config.gateway.listen.is_ipv6();
     let found = of_family(found, v6);
-    let address = Lookup::choose(config.peers[index].address, &found).ok_or(Unusable::None { v6 })?;
+    let address = Lookup::choose(present, &found).ok_or(Unusable::None { v6 })?;
     if address == config.gateway.listen {
         return Err(Unusable::Own(address));
     }
     let mut others = config.peers.iter().enumerate().filter(|&(at, _)| at != index);
-    if let Some((_, other)) = others.find(|(_, peer)| peer.address == address) {
+    let has_it = |peer: &Peer| {
+        let further = peer.paths.iter().filter_map(|path| path.address.fixed());
+        further.chain([peer.address]).any(|one| one == address)
+    };
+    if let Some((_, other)) = others.find(|(_, peer)| has_it(peer)) {
         return Err(Unusable::Other(address, other.label()));
     }
     let contains = |peer: &Peer| peer.networks.iter().any(|network| network.contains(&address.ip()));
     if config.peers.iter().any(contains) { Err(Unusable::Inside(address.ip())) } else { Ok(address) }
+}
+
+/// Address of a peer on a path; with the unspecified IP address, it is not known yet.
+fn address_on(states: &[PeerStatus<'_>], (peer, path): Path) -> SocketAddr {
+    let config = states[peer].config;
+    config.path(path).map_or(config.address, |(_, address)| address)
+}
+
+/// Whether datagrams pass on a path: of one path alone, whether the peer is up.
+fn is_up_on(states: &[PeerStatus<'_>], (peer, path): Path) -> bool {
+    let state = &states[peer];
+    if state.paths.is_empty() {
+        return state.is_up;
+    }
+    state.paths.get(path).is_some_and(|path| path.is_alive)
 }
 
 /// Gives peers of `new` the addresses that are known of their names, or of the same sites.
@@ -238,41 +288,47 @@ impl Passive {
         for (host, found) in self.names.answers() {
             self.on_name(now_us, &host, found);
         }
-        for (peer, status) in self.config.peers.iter().zip(self.engine.gateway.peers()) {
-            if let Some(host) = &peer.host {
-                self.names.ask(now_us, host, !peer.address.ip().is_unspecified(), status.is_up);
-            }
+        let states: Vec<_> = self.engine.gateway.peers().collect();
+        let hosts: Vec<Host> = self.names.lookups.iter().map(|lookup| lookup.host.clone()).collect();
+        for host in hosts {
+            let paths = || paths_of(&self.config, &host);
+            let is_known = paths().all(|path| !address_on(&states, path).ip().is_unspecified());
+            let is_up = paths().all(|path| is_up_on(&states, path));
+            self.names.ask(now_us, &host, is_known, is_up);
         }
     }
 
+    /// Takes the answer about a name, for those of its paths that are silent.
     fn on_name(&mut self, now_us: u64, host: &Host, found: io::Result<Vec<SocketAddr>>) {
         // A reload may have taken the name away.
-        let Some(index) = self.config.peers.iter().position(|peer| peer.host.as_ref() == Some(host)) else {
-            return;
-        };
         let Some(lookup) = self.names.lookup(host) else { return };
         lookup.is_asked = false;
-        if self.engine.gateway.peers().nth(index).is_some_and(|peer| peer.is_up) {
-            return;
-        }
-        let label = self.config.peers[index].label();
-        let address = found.map_err(|error| error.to_string());
-        let address =
-            address.and_then(|found| usable(&self.config, index, found).map_err(|why| why.to_string()));
-        match address {
-            Ok(address) if address == self.config.peers[index].address => lookup.failure = None,
-            Ok(address) => {
-                lookup.failure = None;
-                info!(peer = label, "{host} is at {}", address.ip());
-                self.move_peer(index, address);
-            }
-            Err(reason) => {
-                if lookup.on_failure(now_us, &reason) {
-                    let help = "check the name in `address`, and the name servers of this machine; until then, the \
-                                peer is not protected unless its last address is right";
-                    warn!(peer = label, help, "cannot find {host}: {reason}");
+        let states: Vec<_> = self.engine.gateway.peers().collect();
+        let silent = paths_of(&self.config, host).filter(|path| !is_up_on(&states, *path));
+        let silent: Vec<_> = silent.map(|path| (path, address_on(&states, path))).collect();
+        drop(states);
+        let found = found.map_err(|error| error.to_string());
+        let mut failure = None;
+        for (path, present) in silent {
+            let (config, label) = (&self.config, self.config.peers[path.0].label());
+            let address = found.clone().and_then(|found| {
+                usable(config, path.0, present, found).map_err(|reason| reason.to_string())
+            });
+            match address {
+                Ok(address) if address == present => {}
+                Ok(address) => {
+                    info!(peer = label, path = path.1 + 1, "{host} is at {}", address.ip());
+                    self.move_peer(path, address);
                 }
+                Err(reason) => failure = failure.or(Some((label, reason))),
             }
+        }
+        let Some(lookup) = self.names.lookup(host) else { return };
+        let Some((label, reason)) = failure else { return lookup.failure = None };
+        if lookup.on_failure(now_us, &reason) {
+            let help = "check the name in `address`, and the name servers of this machine; until then, the \
+                        peer is not reached there unless its last address is right";
+            warn!(peer = label, help, "cannot find {host}: {reason}");
         }
     }
 
@@ -289,12 +345,14 @@ impl Passive {
         self.drop_filter();
     }
 
-    /// Sends to another address of a peer from here on.
-    fn move_peer(&mut self, index: usize, address: SocketAddr) {
+    /// Sends to another address of a peer from here on, on one of the paths to it.
+    fn move_peer(&mut self, path: Path, address: SocketAddr) {
         // The outbox has datagrams for the old address.
         self.engine.flush(&mut self.ports.outlets);
-        self.engine.gateway.set_address(index, address);
-        self.config.peers[index].address = address;
+        self.engine.gateway.set_address_on(path, address);
+        if path.1 == 0 {
+            self.config.peers[path.0].address = address;
+        }
         // The filter against floods passes the old address.
         self.drop_filter();
     }
@@ -384,7 +442,7 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_the_peers_is_refused() {
         let config = config("names-usable", ["far.test:4700", "203.0.113.3:4700"]);
-        let of = |found: &[SocketAddr]| usable(&config, 0, found.to_vec());
+        let of = |found: &[SocketAddr]| usable(&config, 0, config.peers[0].address, found.to_vec());
         let v6: SocketAddr = "[2001:db8::7]:4700".parse().unwrap();
         assert_eq!(of(&[at(2)]), Ok(at(2)));
         assert_eq!(of(&[v6, at(2)]), Ok(at(2)));

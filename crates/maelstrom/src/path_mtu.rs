@@ -25,7 +25,7 @@ impl Passive {
             let first = Some(peer.address).filter(|address| !address.ip().is_unspecified());
             let stated = |path: &PeerPath| {
                 let (local, by) = path.local.map_or((from, by), |local| (local.ip(), &path.interface));
-                Some((local, path.address?, by.clone()))
+                Some((local, path.address.fixed()?, by.clone()))
             };
             let first = first.map(|to| (from, to, by.clone()));
             let paths = iter::once(first).chain(peer.paths.iter().map(stated));

@@ -229,7 +229,8 @@ pub(crate) fn inner_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
 /// The addresses that stay as long as the tap does. The core knows its own datagrams to others.
 pub(crate) fn fixed_addresses(config: &GatewayConfig) -> Vec<SocketAddr> {
     let fixed = config.peers.iter().filter(|peer| peer.whereabouts == Whereabouts::Stated);
-    let further = config.peers.iter().flat_map(|peer| peer.paths.iter().filter_map(|path| path.address));
+    let further =
+        config.peers.iter().flat_map(|peer| peer.paths.iter().filter_map(|path| path.address.fixed()));
     fixed.map(|peer| peer.address).chain(further).collect()
 }
 
@@ -333,8 +334,8 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
     };
     let further = |path: &PeerPath| PathConfig {
         door: doors::number(config, path),
-        address: path.address.unwrap_or(SocketAddr::new(unknown, 0)),
-        may_move: path.address.is_none(),
+        address: path.address.fixed().unwrap_or(SocketAddr::new(unknown, 0)),
+        may_move: path.address.whereabouts() != Whereabouts::Stated,
     };
     let peer = |peer: &Peer| PeerConfig {
         address: peer.address,

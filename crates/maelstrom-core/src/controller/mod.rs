@@ -145,6 +145,11 @@ struct Evidence {
     is_vague: bool,
 }
 
+/// Time after which the far gateway settles the fate of a packet.
+fn settled_us(situation: Situation) -> u64 {
+    (SETTLED * 1_000_000 / situation.per_second.max(1)).min(SETTLED_US)
+}
+
 impl Controller {
     /// Begins with the start rate.
     pub fn new(targets: Targets) -> Self {
@@ -240,6 +245,10 @@ impl Controller {
         }
         self.is_congested = report.is_congested;
         self.is_standing = report.is_standing;
+        if !report.is_recovering {
+            // What stayed lost meanwhile says nothing about repairs, until its fate has been counted.
+            self.useless.on_rise(now_us, situation.rtt_us.unwrap_or(0) + NEWS_US + settled_us(situation));
+        }
         if self.since_us.is_none() {
             self.since_us = Some(now_us);
             self.useless.on_rise(now_us, situation.rtt_us.unwrap_or(0) + NEWS_US);
@@ -290,8 +299,7 @@ impl Controller {
         decision.refusal = situation.refusal;
         decision.is_thin = self.thin.is_on();
         if decision.rate > self.decision.rate {
-            let settled_us = (SETTLED * 1_000_000 / situation.per_second.max(1)).min(SETTLED_US);
-            self.useless.on_rise(now_us, delay_us + settled_us);
+            self.useless.on_rise(now_us, delay_us + settled_us(situation));
         }
         self.decision = decision;
     }

@@ -18,6 +18,8 @@ struct Link {
     /// Whether losses are left to the senders.
     is_left: bool,
     is_standing: bool,
+    /// Whether the far gateway injects what it recovers.
+    is_recovering: bool,
 }
 
 impl Link {
@@ -39,6 +41,7 @@ impl Link {
             is_congested: false,
             is_left: false,
             is_standing: false,
+            is_recovering: true,
         }
     }
 
@@ -83,8 +86,14 @@ impl Link {
             burst: self.runs.longest() as u16,
             tails: self.windows.tails(),
         };
-        let (is_congested, is_standing) = (self.is_congested, self.is_standing);
-        Report { loss: self.loss, forecast, is_congested, is_standing, ..Report::default() }
+        Report {
+            loss: self.loss,
+            forecast,
+            is_congested: self.is_congested,
+            is_standing: self.is_standing,
+            is_recovering: self.is_recovering,
+            ..Report::default()
+        }
     }
 
     /// Another process takes the controller's place.
@@ -240,6 +249,24 @@ fn losses_that_the_operator_allows_are_no_sign_of_useless_repairs() {
         let decision = link.tenth(7, 1, 4);
         assert_ne!(link.seconds(1, 7, 1, 4).limit, Limit::Useless, "after {second} s: {decision}");
     }
+}
+
+/// A far gateway that is short of time, and gives up what it has not seen.
+#[test]
+fn losses_while_the_far_gateway_recovers_nothing_are_no_sign_of_useless_repairs() {
+    let mut link = Link::new(Targets::default());
+    let before = link.seconds(3, 25, 1, 10);
+    link.is_recovering = false;
+    for tenth in 0..50 {
+        let decision = link.tenth(25, 1, 0);
+        assert!(decision.limit != Limit::Useless && decision.rate >= before.rate, "after {tenth} tenths");
+    }
+    // What was lost until then is settled later.
+    link.is_recovering = true;
+    for tenth in 0..10 {
+        assert_ne!(link.tenth(25, 1, 0).limit, Limit::Useless, "{tenth} tenths after that");
+    }
+    assert_eq!(link.seconds(3, 25, 1, 0).limit, Limit::Useless);
 }
 
 #[test]

@@ -163,7 +163,7 @@ impl Gateway {
     }
 
     /// Takes over the address that a peer has shown.
-    fn follow(&mut self, peer: usize) {
+    pub(super) fn follow(&mut self, peer: usize) {
         let (known, shown) = (&mut self.config.peers[peer], &self.peers[peer].config);
         if known.address != shown.address || known.paths != shown.paths {
             known.address = shown.address;

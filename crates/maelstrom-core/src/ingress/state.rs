@@ -48,6 +48,11 @@ impl Ingress {
         self.path.is_recovering()
     }
 
+    /// Whether recovery has paused since the last call, or does so now.
+    pub(crate) fn take_blindness(&mut self) -> bool {
+        std::mem::replace(&mut self.was_blind, false) || !self.sight.is_clear()
+    }
+
     /// Counts of solved packets that were not injected, by reason.
     pub(crate) fn withheld(&self) -> &WithheldCounts {
         self.path.withheld()

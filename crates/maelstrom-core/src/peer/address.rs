@@ -114,7 +114,7 @@ impl Peer {
     }
 
     /// Changes the address that the peer is at on one of several paths.
-    pub(super) fn move_on_path(&mut self, path: usize, address: SocketAddr) {
+    pub(crate) fn move_on_path(&mut self, path: usize, address: SocketAddr) {
         let Some(at) = path.checked_sub(1) else { return self.set_address(address) };
         let door = self.config.paths[at].door;
         if self.config.paths[at].address.ip() != address.ip()

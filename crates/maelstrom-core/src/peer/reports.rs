@@ -111,11 +111,12 @@ impl Peer {
         };
         self.is_plan_news = false;
         let forecast = self.ingress.take_forecast(now_us);
+        let was_blind = self.ingress.take_blindness();
         let (silence_ms, longest) = self.channel.state(now_us, kind == ReportKind::Regular);
         let report = Report {
             loss: *self.ingress.report(),
             findings: self.ingress.findings(),
-            is_recovering: self.ingress.is_recovering(),
+            is_recovering: self.ingress.is_recovering() && !was_blind,
             silence_ms,
             longest,
             hold_ms,

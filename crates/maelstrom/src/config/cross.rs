@@ -379,8 +379,8 @@ fn redundant(inner: &Setting<IpNet>, whole: &Setting<IpNet>) -> Diagnostic {
 fn gateways_stand_outside(draft: &Draft, findings: &mut Findings) {
     let first = draft.peers.iter().filter_map(|peer| peer.address.as_ref().and_then(fixed));
     let further = draft.peers.iter().flat_map(paths::stated);
-    let further =
-        further.filter_map(|path| Some(Setting { value: path.value.address?, span: path.span.clone() }));
+    let further = further
+        .filter_map(|path| Some(Setting { value: path.value.address.fixed()?, span: path.span.clone() }));
     for address in first.chain(further) {
         if let Some((owner, network)) = network_around(&draft.peers, address.value.ip()) {
             let message = format!(

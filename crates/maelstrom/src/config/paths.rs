@@ -1,13 +1,11 @@
 //! Further paths to a peer, `[[peer.paths]]`: their form, and checks against the rest of the file.
 
-use std::net::{IpAddr, SocketAddr};
-
 use diagnostics::settings::{Fault, Faults, Form, Setting, Text, Value, interface_name};
-use diagnostics::{Diagnostic, Findings, quoted};
+use diagnostics::{Diagnostic, Findings};
 use maelstrom_core::PathUse;
 
 use super::draft::{Draft, PeerDraft};
-use super::types::{ANY, Mode, PeerPath};
+use super::types::{Mode, PeerAddress, PeerPath};
 use super::{tunnel, values};
 
 /// Maximum number of further paths to a peer.
@@ -40,7 +38,7 @@ impl Form<PeerPath> for PathTable {
         let (mut address, mut local, mut interface, mut is_good) = (None, None, None, true);
         for (key, value) in table.iter() {
             let is_read = match key.get_ref().as_ref() {
-                "address" => read(&mut address, Text::new("", far_address).parse(value, faults)),
+                "address" => read(&mut address, Text::new("", values::peer_address).parse(value, faults)),
                 "local" => read(&mut local, Text::new("", values::own_address).parse(value, faults)),
                 "interface" => read(&mut interface, interface_name().parse(value, faults)),
                 unknown => {
@@ -67,28 +65,6 @@ fn read<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     let is_good = value.is_some();
     *place = value;
     is_good
-}
-
-/// The address of a peer on a further path; `None` if it may be anywhere.
-fn far_address(text: &str) -> Result<Option<SocketAddr>, Fault> {
-    if text == ANY {
-        return Ok(None);
-    }
-    let has_letters = text.contains(|letter: char| letter.is_ascii_alphabetic());
-    if has_letters && !text.contains('[') && text.parse::<IpAddr>().is_err() {
-        let fault = Fault::bad("is not an address with a port").seen(quoted(text));
-        return Err(fault.help(
-            "give it in digits, or `any`: of a peer with several paths, only the `address` of the `[[peer]]` may be a name",
-        ));
-    }
-    let address = values::own_address(text)?;
-    if address.ip().is_unspecified() {
-        let fault = Fault::bad("is not the address of a machine").seen(quoted(text));
-        let help =
-            "give the `local` address of the peer on this path, or `any` if that is not known beforehand";
-        return Err(fault.help(help));
-    }
-    Ok(Some(address))
 }
 
 /// Compares the paths of each peer with its mode, and with each other.
@@ -133,7 +109,8 @@ fn belong_to_a_tunnel(draft: &Draft, peer: &PeerDraft, paths: &[Setting<PeerPath
 /// One that may be anywhere on a further path alone is found by the session that it has on the first.
 fn first_is_anywhere_too(peer: &PeerDraft, paths: &[Setting<PeerPath>], findings: &mut Findings) {
     let is_stated = peer.address.as_ref().is_some_and(|address| address.value.fixed().is_some());
-    let Some(path) = paths.iter().find(|path| is_stated && path.value.address.is_none()) else { return };
+    let is_anywhere = |path: &&Setting<PeerPath>| path.value.address == PeerAddress::Any;
+    let Some(path) = paths.iter().find(is_anywhere).filter(|_| is_stated) else { return };
     findings.add(
         Diagnostic::warning("first-path-stated", "a further path is to a peer that may be anywhere, and the first is not")
             .at(path.span.clone())
@@ -180,7 +157,7 @@ fn is_of_one_family(draft: &Draft, path: &Setting<PeerPath>, findings: &mut Find
     let PeerPath { local, address, .. } = &path.value;
     // The overhead of all datagrams to a peer is the same.
     let listen = draft.gateway.listen.as_ref().map(|listen| listen.value);
-    let ends = [*local, *address].into_iter().flatten();
+    let ends = [*local, address.fixed()].into_iter().flatten();
     let other = listen.and_then(|listen| ends.into_iter().find(|end| end.is_ipv4() != listen.is_ipv4()));
     if let (Some(other), Some(listen)) = (other, listen) {
         findings.add(
@@ -199,15 +176,14 @@ fn differs(
     earlier: &[Setting<PeerPath>],
     findings: &mut Findings,
 ) {
-    let ends = |path: &PeerPath| (path.local, path.interface.clone(), path.address);
+    let ends = |path: &PeerPath| (path.local, path.interface.clone(), path.address.clone());
     let listen = draft.gateway.listen.as_ref().map(|listen| listen.value);
     let first = peer.address.as_ref().and_then(|address| address.value.fixed());
     let is_first = path.value.interface.is_none()
         && path.value.local.is_none_or(|local| Some(local) == listen)
-        && path.value.address.is_some()
-        && path.value.address == first;
+        && path.value.address.fixed().is_some_and(|address| Some(address) == first);
     // On several paths to one socket a peer may be anywhere.
-    let twin = earlier.iter().filter(|_| path.value.address.is_some());
+    let twin = earlier.iter().filter(|_| path.value.address != PeerAddress::Any);
     let twin = twin.into_iter().find(|earlier| ends(&earlier.value) == ends(&path.value));
     if is_first || twin.is_some() {
         let finding = Diagnostic::error("duplicate-path", "two paths to a peer have the same ends")
@@ -221,9 +197,9 @@ fn differs(
     let others = draft.peers.iter().filter(|other| !std::ptr::eq(*other, peer));
     let mut far = others.flat_map(|other| {
         let first = other.address.as_ref().and_then(|address| address.value.fixed());
-        first.into_iter().chain(stated(other).iter().filter_map(|path| path.value.address))
+        first.into_iter().chain(stated(other).iter().filter_map(|path| path.value.address.fixed()))
     });
-    if let Some(address) = path.value.address
+    if let Some(address) = path.value.address.fixed()
         && far.any(|other| other == address)
     {
         findings.add(

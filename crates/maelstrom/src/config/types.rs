@@ -232,8 +232,8 @@ impl fmt::Display for PeerAddress {
 /// A further path to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerPath {
-    /// Address of the peer on this path; `None` if the peer's own datagrams show it.
-    pub address: Option<SocketAddr>,
+    /// Address of the peer on this path.
+    pub address: PeerAddress,
     /// Address and port of this gateway on this path; `None` for `listen`.
     pub local: Option<SocketAddr>,
     /// Interface by which its datagrams leave; `None` if routes decide.

@@ -13,7 +13,7 @@ use netlab::privilege;
 use netlab::topology::{TwoSites, TwoSitesConfig, WAN};
 use netlab::traffic::{Between, Pace, UdpStream, udp_stream, unwatched};
 use simnet::link::LinkConfig;
-use stage::gateways::{End, GatewayPair, Setting};
+use stage::gateways::{End, GatewayPair, Setting, TwoPaths};
 
 use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_for_peer, wait_until_up};
 
@@ -23,8 +23,8 @@ struct OwnNames {
 }
 
 impl OwnNames {
-    fn new() -> Self {
-        let directory = std::env::temp_dir().join(format!("undrop-names-{}", std::process::id()));
+    fn new(test: &str) -> Self {
+        let directory = std::env::temp_dir().join(format!("undrop-names-{test}-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let names = Self { directory };
         names.set("");
@@ -89,7 +89,7 @@ fn a_peer_is_found_by_its_name_and_again_after_it_has_moved() {
     }
     let link = LinkConfig { delay_us: 5_000, ..LinkConfig::default() };
     let sites = TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link)).unwrap();
-    let names = OwnNames::new();
+    let names = OwnNames::new("peer");
     let ends = End::of(&sites);
     let mut pair = GatewayPair::prepare(&names.program(), &ends, &Setting::layered()).unwrap();
     let text = fs::read_to_string(pair.config(0)).unwrap();
@@ -130,6 +130,40 @@ fn a_peer_is_found_by_its_name_and_again_after_it_has_moved() {
     wait_until_up(&pair);
     wait_for_log(&pair, "the peer is at 10.81.9.22:4700");
     stream(&sites, &pair);
+    pair.stop().unwrap();
+}
+
+#[test]
+fn a_further_path_is_found_by_a_name_and_again_after_its_end_has_moved() {
+    if !privilege::available_or_skip("a_further_path_is_found_by_a_name_and_again_after_its_end_has_moved") {
+        return;
+    }
+    let link = LinkConfig { rate_bps: Some(100_000_000), delay_us: 5_000, ..LinkConfig::default() };
+    let paths = TwoPaths::build(link.clone(), link).unwrap();
+    let names = OwnNames::new("path");
+    let mut pair = paths.prepare(&names.program(), Some("failover")).unwrap();
+    // The far gateway does not call on the second path, so that only its name shows where it is.
+    for (side, [known, other]) in
+        [["10.82.9.2:4701", "second.test:4701"], ["10.82.9.1:4701", "any"]].iter().enumerate()
+    {
+        let text = fs::read_to_string(pair.config(side)).unwrap();
+        let named = text.replace(&format!("address = \"{known}\""), &format!("address = \"{other}\""));
+        assert_ne!(named, text);
+        fs::write(pair.config(side), named).unwrap();
+    }
+    paths.launch(&mut pair).unwrap();
+    wait_for_log(&pair, "cannot find second.test:4701");
+    let second_is_at = |peer: &PeerStatus, address: &str| {
+        let paths = &peer.egress.tunnel.as_ref().unwrap().paths;
+        paths[0].alive && paths[1].alive && paths[1].address.to_string() == address
+    };
+    names.set("10.82.9.2 second.test\n");
+    wait_for_peer(&pair, 0, "the path is found", |peer| second_is_at(peer, "10.82.9.2:4701"));
+    paths.sites.b.gateway.add_address("wan1", "10.82.9.22/24".parse().unwrap()).unwrap();
+    reload(&mut pair, 1, |text| text.replace("local = \"10.82.9.2:4701\"", "local = \"10.82.9.22:4701\""));
+    names.set("10.82.9.22 second.test\n");
+    wait_for_peer(&pair, 0, "the path is found again", |peer| second_is_at(peer, "10.82.9.22:4701"));
+    assert!(peer(&pair, 0).up, "{}", pair.logs());
     pair.stop().unwrap();
 }
 

@@ -4,9 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use diagnostics::{Diagnostic, Findings};
+use diagnostics::{Diagnostic, Findings, Span};
 
-use super::super::draft::Draft;
+use super::super::draft::{Draft, PeerDraft};
 use super::super::types::{Host, PeerAddress};
 use crate::names::{look_up_within, of_family};
 
@@ -29,19 +29,26 @@ fn looked_up_by(
 ) -> Draft {
     let v6 = draft.gateway.listen.as_ref().is_some_and(|listen| listen.value.is_ipv6());
     let mut patience = PATIENCE;
-    for address in draft.peers.iter_mut().filter_map(|peer| peer.address.as_mut()) {
-        let PeerAddress::Name(host) = &address.value else { continue };
+    for (address, span) in draft.peers.iter_mut().flat_map(addresses_of) {
+        let PeerAddress::Name(host) = &*address else { continue };
         let found = look_up(host, patience);
         if found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
             patience = LITTLE;
         }
         let found = found.map(|found| of_family(found, v6));
-        findings.add(finding(host, v6, &found).at(address.span.clone()));
+        findings.add(finding(host, v6, &found).at(span));
         if let Some(&first) = found.iter().flatten().next() {
-            address.value = PeerAddress::Ip(first);
+            *address = PeerAddress::Ip(first);
         }
     }
     draft
+}
+
+/// The addresses of a peer on all paths, with their places in the file.
+fn addresses_of(peer: &mut PeerDraft) -> impl Iterator<Item = (&mut PeerAddress, Option<Span>)> {
+    let first = peer.address.iter_mut().map(|first| (&mut first.value, first.span.clone()));
+    let further = peer.paths.iter_mut().filter_map(|paths| paths.value.as_mut()).flatten();
+    first.chain(further.map(|path| (&mut path.value.address, path.span.clone())))
 }
 
 fn finding(host: &Host, v6: bool, found: &io::Result<Vec<SocketAddr>>) -> Diagnostic {
@@ -57,7 +64,7 @@ fn finding(host: &Host, v6: bool, found: &io::Result<Vec<SocketAddr>>) -> Diagno
         Err(error) => error.to_string(),
     };
     Diagnostic::warning("unknown-name", format!("`{name}` is not found: {reason}"))
-        .note("the gateway starts all the same, and looks again; the peer is not protected until then")
+        .note("the gateway starts all the same, and looks again; the peer is not reached there until then")
         .help(format!("correct the name, or check the name servers of this machine: getent hosts {name}"))
 }
 
@@ -102,6 +109,27 @@ mod tests {
         });
         assert_eq!(codes, ["name-found", "unknown-name"]);
         assert_eq!(addresses, ["203.0.113.7:4700", "six.test:4700", "203.0.113.9:4700"]);
+    }
+
+    #[test]
+    fn names_of_further_paths_are_looked_up_too() {
+        let text = "[gateway]\nmode = \"tunnel\"\nwan = \"wan0\"\nlisten = \"10.81.9.1:4700\"\n\
+            [[peer]]\naddress = \"one.test:4700\"\nnetworks = [\"10.82.0.0/16\"]\nkey_file = \"k\"\n\
+            [[peer.paths]]\naddress = \"two.test:4701\"\n[[peer.paths]]\naddress = \"gone.test:4702\"\n";
+        let (draft, report) = examined(text);
+        assert!(report.diagnostics().is_empty(), "{report}");
+        let mut findings = Findings::default();
+        let draft = looked_up_by(draft.unwrap(), &mut findings, |host, _| {
+            let address = SocketAddr::new("203.0.113.7".parse().unwrap(), host.port);
+            if host.name == "gone.test" { Err(io::Error::other("no such name")) } else { Ok(vec![address]) }
+        });
+        let report =
+            findings.into_report(diagnostics::Source::new(std::path::Path::new("gateway.toml"), text));
+        let codes: Vec<_> = report.diagnostics().iter().map(|finding| finding.code).collect();
+        assert_eq!(codes, ["name-found", "name-found", "unknown-name"]);
+        let paths = super::super::super::paths::stated(&draft.peers[0]);
+        let found: Vec<_> = paths.iter().map(|path| path.value.address.to_string()).collect();
+        assert_eq!(found, ["203.0.113.7:4701", "gone.test:4702"]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn codes(from: &str, to: &str) -> Vec<&'static str> {
 fn paths_are_read_as_sections_and_as_an_array() {
     let peer = configuration(&with_paths()).peers.remove(0);
     let path = |address: &str, local: &str, interface: Option<&str>| PeerPath {
-        address: address.parse().ok(),
+        address: address.parse().map_or(PeerAddress::Any, PeerAddress::Ip),
         local: Some(local.parse().unwrap()),
         interface: interface.map(str::to_owned),
     };
@@ -120,7 +120,7 @@ fn each_path_has_ends_of_its_own() {
 fn a_peer_may_be_anywhere_on_several_paths_to_one_socket() {
     let path = "[[peer.paths]]\naddress = \"any\"\n";
     let peer = configuration(&format!("{GOOD}mode = \"tunnel\"\n{path}{path}")).peers.remove(0);
-    let expected = PeerPath { address: None, local: None, interface: None };
+    let expected = PeerPath { address: PeerAddress::Any, local: None, interface: None };
     assert_eq!(peer.paths, [expected.clone(), expected]);
     // The first path of this file has an address.
     let text = format!("{GOOD}mode = \"tunnel\"\n{path}");
@@ -131,6 +131,18 @@ fn a_peer_may_be_anywhere_on_several_paths_to_one_socket() {
     let anywhere = text.replacen("address = \"10.81.9.2:4700\"", "name = \"branch\"\naddress = \"any\"", 1);
     assert_ne!(anywhere, text);
     assert!(warned(&anywhere).is_empty(), "{:?}", warned(&anywhere));
+}
+
+#[test]
+fn a_peer_may_have_a_name_on_a_path() {
+    let text = with_paths().replacen("10.82.9.2:4701", "hub.example.net:4701", 1);
+    assert!(examined(&text).1.diagnostics().is_empty());
+    let host = Host { name: "hub.example.net".to_owned(), port: 4701 };
+    assert_eq!(configuration(&text).peers[0].paths[0].address, PeerAddress::Name(host));
+    let twice =
+        "[[peer.paths]]\naddress = \"hub.example.net:4701\"\nlocal = \"10.82.9.1:4701\"\n[[peer.paths]]";
+    let (_, report) = examined(&text.replacen("[[peer.paths]]", twice, 1));
+    assert_eq!(report.diagnostics().iter().map(|one| one.code).collect::<Vec<_>>(), ["duplicate-path"]);
 }
 
 #[test]
