@@ -351,16 +351,9 @@ impl Gateway {
         }
     }
 
-    /// Takes the present address of a peer, given by its number in the configuration. Its session continues
-    /// if it is the same gateway that has moved.
-    pub fn set_address(&mut self, peer: usize, address: SocketAddr) {
-        self.config.peers[peer].address = address;
-        self.peers[peer].set_address(address);
-    }
-
-    /// The same on one of several paths, given by the numbers of the peer and of the path. That of the first is
-    /// 0.
-    pub fn set_address_on(&mut self, (peer, path): (usize, usize), address: SocketAddr) {
+    /// Takes the present address of a peer on a path, given by their numbers in the configuration; the first
+    /// path has number 0. The session continues if it is the same gateway that has moved.
+    pub fn set_address(&mut self, (peer, path): (usize, usize), address: SocketAddr) {
         self.peers[peer].move_on_path(path, address);
         self.follow(peer);
     }

@@ -349,7 +349,7 @@ impl Passive {
     fn move_peer(&mut self, path: Path, address: SocketAddr) {
         // The outbox has datagrams for the old address.
         self.engine.flush(&mut self.ports.outlets);
-        self.engine.gateway.set_address_on(path, address);
+        self.engine.gateway.set_address(path, address);
         if path.1 == 0 {
             self.config.peers[path.0].address = address;
         }

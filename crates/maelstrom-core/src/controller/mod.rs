@@ -246,7 +246,7 @@ impl Controller {
         self.is_congested = report.is_congested;
         self.is_standing = report.is_standing;
         if !report.is_recovering {
-            // What stayed lost meanwhile says nothing about repairs, until its fate has been counted.
+            // Losses of this time say nothing about repairs, until the last of them has been counted.
             self.useless.on_rise(now_us, situation.rtt_us.unwrap_or(0) + NEWS_US + settled_us(situation));
         }
         if self.since_us.is_none() {

@@ -261,7 +261,7 @@ fn losses_while_the_far_gateway_recovers_nothing_are_no_sign_of_useless_repairs(
         let decision = link.tenth(25, 1, 0);
         assert!(decision.limit != Limit::Useless && decision.rate >= before.rate, "after {tenth} tenths");
     }
-    // What was lost until then is settled later.
+    // Losses until then are settled later.
     link.is_recovering = true;
     for tenth in 0..10 {
         assert_ne!(link.tenth(25, 1, 0).limit, Limit::Useless, "{tenth} tenths after that");

@@ -71,8 +71,6 @@ pub(crate) struct Ingress {
     held: Held,
     reach: Reach,
     sight: Sight,
-    /// Whether recovery has paused since the last report.
-    was_blind: bool,
     path: Path,
     doubtful: Doubtful,
     rung: Rung,
@@ -123,7 +121,6 @@ impl Ingress {
             held: Held::new(symbol_max + RECIPE_MAX),
             reach: Reach::default(),
             sight: Sight::new(history, config.give_up_us),
-            was_blind: false,
             path: Path::new(road != Road::Checked, names_beside(config.history)),
             doubtful: Doubtful::default(),
             rung: Rung::new(requests),
@@ -446,7 +443,6 @@ impl Ingress {
     /// [`Ingress::on_caught_up`].
     pub(crate) fn on_gap(&mut self) {
         self.sight.on_gap();
-        self.was_blind = true;
         self.skip_before(self.ledger.newest().plus(1));
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Sight {
     margin: u64,
     /// Time after which repairs name no earlier packet.
     give_up_us: u64,
+    /// Whether it has been other than clear since [`Sight::take_blindness`].
+    was_blind: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,7 +97,12 @@ pub(super) enum Verdict {
 impl Sight {
     /// Creates a clear sight for an ingress that keeps the names of `history` packets.
     pub(super) fn new(history: u64, give_up_us: u64) -> Self {
-        Self { state: State::Clear, margin: history.min(KNOWN_MAX) / 4 + GAP_MARGIN, give_up_us }
+        Self {
+            state: State::Clear,
+            margin: history.min(KNOWN_MAX) / 4 + GAP_MARGIN,
+            give_up_us,
+            was_blind: false,
+        }
     }
 
     /// Whether repairs are used.
@@ -106,6 +113,12 @@ impl Sight {
     /// Notes that the tap has missed packets.
     pub(super) fn on_gap(&mut self) {
         self.state = State::Blind;
+        self.was_blind = true;
+    }
+
+    /// Whether packets may have arrived unseen since the last call, or may do so now.
+    pub(super) fn take_blindness(&mut self) -> bool {
+        std::mem::replace(&mut self.was_blind, false) || !self.is_clear()
     }
 
     /// Notes that the tap sees every packet again, `kept` arrivals after the start. Without a gap this does

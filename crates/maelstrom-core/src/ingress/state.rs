@@ -50,7 +50,7 @@ impl Ingress {
 
     /// Whether recovery has paused since the last call, or does so now.
     pub(crate) fn take_blindness(&mut self) -> bool {
-        std::mem::replace(&mut self.was_blind, false) || !self.sight.is_clear()
+        self.sight.take_blindness()
     }
 
     /// Counts of solved packets that were not injected, by reason.

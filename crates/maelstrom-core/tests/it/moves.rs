@@ -21,7 +21,7 @@ fn nothing_is_sent_to_a_peer_before_its_address_is_known() {
     assert_eq!(pair.status(A, |peer| peer.trouble), Some(Trouble::NoAddress));
     assert!(pair.gateways[A].poll_timeout().unwrap() > pair.now_us - 200_000, "no timer runs all the time");
     pair.frozen[B] = false;
-    pair.gateways[A].set_address(0, address(B));
+    pair.gateways[A].set_address((0, 0), address(B));
     pair.run_until_up();
     pair.advance(200_000);
     assert_eq!(pair.status(A, |peer| peer.trouble), None);
@@ -45,7 +45,7 @@ fn a_peer_that_moves_keeps_its_counters_and_is_one_event() {
             let peer = PeerConfig { address: elsewhere, ..trusting(A).peers[0].clone() };
             pair.gateways[A].reconfigure(Config { peers: vec![peer], ..trusting(A) }).unwrap();
         } else {
-            pair.gateways[A].set_address(0, elsewhere);
+            pair.gateways[A].set_address((0, 0), elsewhere);
         }
         pair.advance(200_000);
         observer.observe(pair.now_us, &pair.gateways[A]);
@@ -78,7 +78,7 @@ fn events_continue_when_the_networks_of_a_peer_change() {
 #[test]
 fn hellos_from_the_old_address_of_a_peer_are_those_of_a_stranger() {
     let mut pair = Pair::new([config(A), config(B)]);
-    pair.gateways[A].set_address(0, "203.0.113.7:4700".parse().unwrap());
+    pair.gateways[A].set_address((0, 0), "203.0.113.7:4700".parse().unwrap());
     pair.advance(2_000_000);
     assert!(!pair.status(A, |peer| peer.is_up));
     assert_eq!(pair.status(A, |peer| peer.trouble), Some(Trouble::OtherAddress(address(B))));
