@@ -225,9 +225,11 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// Finds the address of a peer among those of its name. `present`: its address on the path with this name.
+/// Finds the address of peer number `index` among those of its name. `known`: the addresses of each peer, on
+/// all paths. `present`: its own on the path with this name.
 fn usable(
     config: &GatewayConfig,
+    known: &[Vec<SocketAddr>],
     index: usize,
     present: SocketAddr,
     found: Vec<SocketAddr>,
@@ -238,12 +240,8 @@ fn usable(
     if address == config.gateway.listen {
         return Err(Unusable::Own(address));
     }
-    let mut others = config.peers.iter().enumerate().filter(|&(at, _)| at != index);
-    let has_it = |peer: &Peer| {
-        let further = peer.paths.iter().filter_map(|path| path.address.fixed());
-        further.chain([peer.address]).any(|one| one == address)
-    };
-    if let Some((_, other)) = others.find(|(_, peer)| has_it(peer)) {
+    let mut others = known.iter().zip(&config.peers).enumerate().filter(|&(at, _)| at != index);
+    if let Some((_, (_, other))) = others.find(|(_, (addresses, _))| addresses.contains(&address)) {
         return Err(Unusable::Other(address, other.label()));
     }
     let contains = |peer: &Peer| peer.networks.iter().any(|network| network.contains(&address.ip()));
@@ -307,12 +305,14 @@ impl Passive {
         let silent = paths_of(&self.config, host).filter(|path| !is_up_on(&states, *path));
         let silent: Vec<_> = silent.map(|path| (path, address_on(&states, path))).collect();
         drop(states);
+        let core = &self.engine.gateway.config().peers;
+        let known: Vec<Vec<_>> = core.iter().map(|peer| peer.addresses().collect()).collect();
         let found = found.map_err(|error| error.to_string());
         let mut failure = None;
         for (path, present) in silent {
             let (config, label) = (&self.config, self.config.peers[path.0].label());
             let address = found.clone().and_then(|found| {
-                usable(config, path.0, present, found).map_err(|reason| reason.to_string())
+                usable(config, &known, path.0, present, found).map_err(|reason| reason.to_string())
             });
             match address {
                 Ok(address) if address == present => {}
@@ -442,7 +442,9 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_the_peers_is_refused() {
         let config = config("names-usable", ["far.test:4700", "203.0.113.3:4700"]);
-        let of = |found: &[SocketAddr]| usable(&config, 0, config.peers[0].address, found.to_vec());
+        // The other peer has been found on a further path.
+        let known = [vec![config.peers[0].address], vec![config.peers[1].address, at(4)]];
+        let of = |found: &[SocketAddr]| usable(&config, &known, 0, known[0][0], found.to_vec());
         let v6: SocketAddr = "[2001:db8::7]:4700".parse().unwrap();
         assert_eq!(of(&[at(2)]), Ok(at(2)));
         assert_eq!(of(&[v6, at(2)]), Ok(at(2)));
@@ -451,7 +453,9 @@ mod tests {
             [Err(Unusable::None { v6: false }), Err(Unusable::None { v6: false })]
         );
         assert_eq!(of(&[at(1)]), Err(Unusable::Own(at(1))));
-        assert_eq!(of(&[at(3)]), Err(Unusable::Other(at(3), "203.0.113.3:4700".to_owned())));
+        for taken in [at(3), at(4)] {
+            assert_eq!(of(&[taken]), Err(Unusable::Other(taken, "203.0.113.3:4700".to_owned())));
+        }
         let inside: SocketAddr = "10.82.1.9:4700".parse().unwrap();
         assert_eq!(of(&[inside]), Err(Unusable::Inside(inside.ip())));
     }

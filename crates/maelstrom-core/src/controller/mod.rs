@@ -245,9 +245,9 @@ impl Controller {
         }
         self.is_congested = report.is_congested;
         self.is_standing = report.is_standing;
-        if !report.is_recovering {
-            // Losses of this time say nothing about repairs, until the last of them has been counted.
-            self.useless.on_rise(now_us, situation.rtt_us.unwrap_or(0) + NEWS_US + settled_us(situation));
+        if !report.is_recovering && report.findings.is_empty() {
+            // It paused. Repairs are of no use only where the path differs for good.
+            self.useless.on_unused(now_us, situation.rtt_us.unwrap_or(0) + NEWS_US + settled_us(situation));
         }
         if self.since_us.is_none() {
             self.since_us = Some(now_us);

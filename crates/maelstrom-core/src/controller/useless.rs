@@ -75,6 +75,12 @@ impl Useless {
         self.judged_from_us = now_us + delay_us + SPAN_US;
     }
 
+    /// Notes that the far gateway used no repairs until now, so that its losses say nothing about them.
+    /// Reports show others after `delay_us`.
+    pub(super) fn on_unused(&mut self, now_us: u64, delay_us: u64) {
+        self.judged_from_us = self.judged_from_us.max(now_us + delay_us + SPAN_US);
+    }
+
     /// Takes the packets of the last second that were settled. Reports show a change after `delay_us`.
     /// `may_rest`: whether there are repairs that may be useless.
     pub(super) fn on_settled(&mut self, now_us: u64, settled: Settled, delay_us: u64, may_rest: bool) {
@@ -206,6 +212,21 @@ mod tests {
         assert!(!useless.is_resting(2 * SECOND - 1));
         useless.on_settled(2 * SECOND, settled(1_000, 50, 50), 0, true);
         assert!(useless.is_resting(2 * SECOND));
+    }
+
+    #[test]
+    fn a_far_gateway_that_used_no_repairs_shortens_no_wait() {
+        let mut useless = Useless::new();
+        useless.on_settled(0, settled(1_000, 50, 50), 0, true);
+        // Packets of the rest itself do not count, for another second after it.
+        useless.on_unused(5 * SECOND, 0);
+        useless.on_settled(11 * SECOND - 1, settled(1_000, 50, 50), 0, true);
+        assert!(!useless.is_resting(11 * SECOND - 1));
+        useless.on_unused(11 * SECOND, SECOND);
+        useless.on_settled(13 * SECOND - 1, settled(1_000, 50, 50), 0, true);
+        assert!(!useless.is_resting(13 * SECOND - 1));
+        useless.on_settled(13 * SECOND, settled(1_000, 50, 50), 0, true);
+        assert!(useless.is_resting(13 * SECOND));
     }
 
     #[test]

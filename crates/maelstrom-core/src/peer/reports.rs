@@ -111,12 +111,13 @@ impl Peer {
         };
         self.is_plan_news = false;
         let forecast = self.ingress.take_forecast(now_us);
-        let was_blind = self.ingress.take_blindness();
+        let findings = self.ingress.findings();
+        let has_paused = self.ingress.take_blindness() && findings.is_empty();
         let (silence_ms, longest) = self.channel.state(now_us, kind == ReportKind::Regular);
         let report = Report {
             loss: *self.ingress.report(),
-            findings: self.ingress.findings(),
-            is_recovering: self.ingress.is_recovering() && !was_blind,
+            findings,
+            is_recovering: self.ingress.is_recovering() && !has_paused,
             silence_ms,
             longest,
             hold_ms,

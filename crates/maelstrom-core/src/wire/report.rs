@@ -23,7 +23,8 @@ pub struct Report {
     pub loss: LossReport,
     /// Differences from the configuration on the path of the receiver's packets.
     pub findings: Findings,
-    /// Whether the sender injects packets that it recovers, and has done so since its last report.
+    /// Whether the sender injects packets that it recovers. Without findings, it has done so since its last
+    /// report.
     pub is_recovering: bool,
     /// Milliseconds since the sender opened a sealed datagram of the receiver; `None` if there was none in
     /// this session.
