@@ -5,11 +5,9 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
+use crate::groups::SENT_GROUPS_MAX;
 use crate::ids::GroupId;
 use crate::wire::Latest;
-
-/// Maximum number of streams of one sender.
-const STREAMS_MAX: usize = 1 << 16;
 
 /// Number of announcements that are sent twice where much is lost: each is likely lost too, and the later
 /// ones come late.
@@ -112,7 +110,7 @@ impl Announcer {
 
     /// Takes `count` consecutive sequence numbers; returns the first.
     pub(crate) fn next_seqs(&mut self, now_us: u64, group: GroupId, count: u32) -> Option<u32> {
-        let room = self.streams.len() < STREAMS_MAX;
+        let room = self.streams.len() < SENT_GROUPS_MAX;
         let sent = match self.streams.get_mut(&group) {
             Some(sent) => sent,
             None if room => {
@@ -349,6 +347,16 @@ mod tests {
             let times = (0..1_000).filter(|&at| announcer.pop_due(at * 1_000, calm).is_some());
             assert_eq!(times.count(), expected);
         }
+    }
+
+    #[test]
+    fn the_numbers_of_a_million_groups_continue_and_one_more_group_is_refused() {
+        let mut announcer = Announcer::new(&AnnounceConfig { times: 0, ..AnnounceConfig::default() });
+        for group in 0..SENT_GROUPS_MAX as u64 {
+            assert_eq!(announcer.next_seq(0, GroupId(group)), Some(0));
+        }
+        assert_eq!(announcer.next_seq(0, GroupId(u64::MAX)), None);
+        assert_eq!(announcer.next_seq(0, GroupId(0)), Some(1));
     }
 
     #[test]

@@ -7,6 +7,9 @@ use crate::ids::{GroupId, GroupIndex, GroupTag};
 
 /// Maximum number of groups of one node.
 pub const GROUPS_MAX: usize = 1 << 16;
+/// Maximum number of groups that a node sends to while it runs. It forgets none, because receivers may
+/// remember the numbers of its packets. A group that it has left takes about 200 bytes.
+pub const SENT_GROUPS_MAX: usize = 1 << 20;
 
 /// A group, and how much repair traffic it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use foundation::Seq;
 use thiserror::Error;
 
 use crate::flow::ReaderNews;
+use crate::groups::SENT_GROUPS_MAX;
 use crate::history::HistoryNews;
 use crate::ids::{GroupId, NodeId, StreamKey};
 use crate::tracker::{Front, Lost};
@@ -128,7 +129,7 @@ pub enum SendError {
         payload_max: usize,
     },
     /// This node already sends to the maximum number of groups.
-    #[error("expected at most 65536 groups to send to, saw one more")]
+    #[error("expected at most {SENT_GROUPS_MAX} groups to send to, saw one more")]
     TooManyGroups,
 }
 

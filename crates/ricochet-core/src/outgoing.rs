@@ -13,12 +13,13 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
+use crate::groups::SENT_GROUPS_MAX;
 use crate::ids::GroupId;
 use crate::message::{SendError, SendOptions};
 use crate::wire::{Envelope, Extras, Fragment, JOINT_MAX, MESSAGE_HEAD, SENT};
 
-/// Maximum number of groups of one sender.
-const GROUPS_MAX: usize = 1 << 16;
+/// Number of groups up to which their empty queues keep their memory.
+const QUEUES_KEPT: usize = 1 << 14;
 /// Maximum number of empty packets kept for reuse.
 const IDLE_MAX: usize = 1_024;
 /// Interval between the packets of a group from which an open packet has to wait, in microseconds.
@@ -256,7 +257,7 @@ impl Outgoing {
         enveloped: bool,
     ) -> Result<u32, NotTaken> {
         let OutgoingConfig { payload_max, packets_max, bytes_max, .. } = self.config;
-        if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&group) {
+        if self.groups.len() >= SENT_GROUPS_MAX && !self.groups.contains_key(&group) {
             return Err(NotTaken::Refused(SendError::TooManyGroups));
         }
         if self.bytes > 0 && self.bytes + message.len() > bytes_max {
@@ -343,6 +344,7 @@ impl Outgoing {
         const TURN: usize = 64;
         let mut due_us: Option<u64> = None;
         let mut is_due = |at_us: u64| due_us = Some(due_us.map_or(at_us, |due_us| due_us.min(at_us)));
+        let keeps_queues = self.groups.len() <= QUEUES_KEPT;
         for _ in 0..self.turns.len() {
             let Some(group) = self.turns.pop_front() else { break };
             let Some(waiting) = self.groups.get_mut(&group) else { continue };
@@ -374,6 +376,8 @@ impl Outgoing {
             }
             if !waiting.packets.is_empty() {
                 self.turns.push_back(group);
+            } else if !keeps_queues {
+                waiting.packets = VecDeque::new();
             }
         }
         due_us
@@ -487,6 +491,20 @@ mod tests {
         assert!(messages.into_iter().eq(0..10));
         assert_eq!(packets[3].payload(), [9; 30]);
         assert!(outgoing.is_empty() && outgoing.bytes() == 0);
+    }
+
+    #[test]
+    fn a_million_groups_are_taken_and_their_empty_queues_keep_no_memory() {
+        let mut outgoing = Outgoing::new(CONFIG);
+        let groups =
+            (0..SENT_GROUPS_MAX as u64 - 1).map(|group| (GroupId(1_000 + group), Waiting::default()));
+        outgoing.groups.extend(groups);
+        assert_eq!(push(&mut outgoing, &[1], false), Ok(0));
+        let refused = push_to(&mut outgoing, 0, GroupId(8), &[1], false);
+        assert_eq!(refused, Err(NotTaken::Refused(SendError::TooManyGroups)));
+        assert_eq!(taken(&mut outgoing, 0, 1).len(), 1);
+        assert_eq!(outgoing.groups[&GROUP].packets.capacity(), 0);
+        assert_eq!(push(&mut outgoing, &[2], false), Ok(1), "its numbers continue");
     }
 
     /// Returns the data packet that a receiver reads.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use ricochet_core::GroupsError;
+use ricochet_core::groups::SENT_GROUPS_MAX;
 use ricochet_core::wire::{CONTENT_TYPE_MAX, HEADERS_MAX, KEY_MAX};
 use thiserror::Error;
 
@@ -263,7 +264,9 @@ pub enum SendError {
     #[error("expected a request to reply to, saw a message whose sender waits for no reply")]
     NotARequest,
     /// The node has sent to the maximum number of groups already.
-    #[error("expected at most 65536 groups that this node has sent to, saw one more; start the node again")]
+    #[error(
+        "expected at most {SENT_GROUPS_MAX} groups that this node has sent to, saw one more; start the node again"
+    )]
     TooManyGroups,
     /// The node was closed.
     #[error("the node was closed")]
