@@ -15,6 +15,9 @@ use crate::wire::Report;
 /// a packet of which nothing was heard for 200 ms and a round trip.
 const HOLD_MS_MAX: u16 = 200;
 
+/// Time for which a sample of the loss of repairs says how the link is.
+const SAMPLE_MAX_US: u64 = 2_000_000;
+
 /// Chooses the code of one egress.
 pub(crate) struct Choice {
     controller: Controller,
@@ -22,6 +25,8 @@ pub(crate) struct Choice {
     packets: Pace,
     /// Repairs and their bytes at the last tick.
     repairs: (u64, u64),
+    /// Time of the last sample of the share of lost repairs.
+    sampled_us: Option<u64>,
 }
 
 impl Choice {
@@ -32,7 +37,16 @@ impl Choice {
             situation: Situation::default(),
             packets: Pace::default(),
             repairs: (0, 0),
+            sampled_us: None,
         })
+    }
+
+    /// Continues an egress that had another code.
+    #[must_use]
+    pub(crate) fn continuing(mut self, counts: &EgressCounts) -> Self {
+        self.packets.begin_at(counts.source_packets);
+        self.repairs = (counts.repair_packets, counts.repair_bytes);
+        self
     }
 
     /// Takes the targets of another configuration.
@@ -77,8 +91,13 @@ impl Choice {
     }
 
     /// Takes the share of repairs that the link loses.
-    pub(crate) fn set_repair_loss(&mut self, share: f64) {
-        self.situation.repair_loss = share;
+    pub(crate) fn set_repair_loss(&mut self, now_us: u64, share: f64) {
+        (self.situation.repair_loss, self.sampled_us) = (share, Some(now_us));
+    }
+
+    /// Notes that nothing is known of the loss of repairs.
+    pub(crate) fn forget_repair_loss(&mut self) {
+        (self.situation.repair_loss, self.sampled_us) = (0.0, None);
     }
 
     /// Takes the peer's report, and the round trip to the peer.
@@ -92,7 +111,8 @@ impl Choice {
     /// its packets and repairs do not hold any more.
     pub(crate) fn on_thinning(&mut self) {
         self.packets.restart();
-        (self.situation.per_second, self.situation.repair_loss) = (0, 0.0);
+        self.situation.per_second = 0;
+        self.forget_repair_loss();
     }
 
     /// Takes what the caps of the operator refused lately.
@@ -103,6 +123,10 @@ impl Choice {
     /// Must be called ten times a second.
     pub(crate) fn on_tick(&mut self, now_us: u64, counts: &EgressCounts, deadlines: Deadlines) {
         self.situation.deadlines = deadlines;
+        if self.sampled_us.is_some_and(|us| now_us >= us + SAMPLE_MAX_US) {
+            // In an outage no report comes, and the last sample says nothing about the link after it.
+            self.forget_repair_loss();
+        }
         self.packets.on_tick(counts.source_packets);
         self.situation.per_second = self.packets.per_second();
         let repairs = counts.repair_packets - self.repairs.0;

@@ -273,6 +273,13 @@ impl PeerConfig {
             && paths.iter().zip(&other.paths).all(|(path, other)| path.is_same(other))
     }
 
+    /// Whether the losses toward this peer are those toward the other, whose settings may differ.
+    pub(crate) fn is_same_link(&self, other: &Self) -> bool {
+        let is_stated = |peer: &Self| peer.whereabouts == Whereabouts::Stated;
+        let has_address = is_stated(self) && is_stated(other) && self.address == other.address;
+        has_address || self.networks == other.networks && !(self.is_of_rack && other.is_of_rack)
+    }
+
     /// Whether two peers are gateways of one rack.
     pub(crate) fn shares_site(&self, other: &Self) -> bool {
         self.is_of_rack && other.is_of_rack && self.networks == other.networks

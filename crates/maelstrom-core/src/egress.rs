@@ -3,6 +3,7 @@
 //! The path of a packet: [`Egress::handle_packet`] → its symbol → the [`Coder`] → for each repair that
 //! becomes due [`RepairSender::send`] → the caps (`caps.rs`) → sealed into the outbox.
 
+mod choosing;
 mod memory;
 mod missing;
 mod requests;
@@ -16,7 +17,6 @@ use crate::choice::Choice;
 use crate::class::{CLASS_RATE_MAX, Care};
 use crate::coder::{CodedRepair, Coder};
 use crate::config::Config;
-use crate::controller::{Decision, Plan};
 use crate::counters::{Refused, Unprotected, Unsent};
 use crate::deadlines;
 use crate::identity::Identity;
@@ -25,7 +25,7 @@ use crate::quiet::{Quiet, Tail};
 use crate::sender::{EgressCounts, OUTER_V4, Outlet, RepairSender};
 use crate::symbol::{SYMBOL_HEADER, Symbol};
 use crate::thinning::{Thinning, is_sampled};
-use crate::wire::{Entry, Recipe, Report};
+use crate::wire::{Entry, Recipe};
 use fec::{Code, RepairRate, SlidingConfig};
 use foundation::Seq;
 
@@ -107,8 +107,10 @@ impl Egress {
         self.answers.reconfigure(config.requests, config.cache_bytes(config.peers.len()));
         let mut code = config.code();
         let chosen = self.auto.take();
-        self.auto =
-            Choice::of(config).map(|start| chosen.map_or(start, |chosen| chosen.reconfigured(config)));
+        let counts = &self.sender.counts;
+        self.auto = Choice::of(config).map(|start| {
+            chosen.map_or_else(|| start.continuing(counts), |chosen| chosen.reconfigured(config))
+        });
         if let (Some(decision), Code::Sliding(sliding)) = (self.decision(), &mut code) {
             (sliding.rate, sliding.window, sliding.stripes) =
                 (decision.rate, decision.window, decision.stripes);
@@ -121,99 +123,6 @@ impl Egress {
         self.sender.outer
     }
 
-    /// The rate that was chosen; `None` if the configuration fixes the code.
-    fn auto_rate(&self) -> Option<RepairRate> {
-        self.decision().map(|decision| decision.rate)
-    }
-
-    /// The choice and its reason; `None` if the configuration fixes the code.
-    pub(crate) fn decision(&self) -> Option<&Decision> {
-        self.auto.as_ref().map(Choice::decision)
-    }
-
-    fn apply_rate(&mut self) {
-        if let Some(&Decision { rate, window, stripes, .. }) = self.decision() {
-            self.coder.set_rate(rate);
-            self.coder.set_window(window, stripes);
-        }
-    }
-
-    /// Chooses among the rates whose repairs fit the path.
-    fn on_floor(&mut self, now_us: u64) {
-        if let Some(auto) = &mut self.auto {
-            auto.on_floor(now_us, self.floor.rate());
-        }
-        self.apply_rate();
-    }
-
-    /// Takes a possible report of the peer ([`Report::is_possible`]), and the round trip to the peer; returns
-    /// whether the rate changes.
-    pub(crate) fn on_report(&mut self, now_us: u64, report: &Report, rtt_us: Option<u64>) -> bool {
-        let before = self.auto_rate();
-        let shortest_us = rtt_us.unwrap_or(0);
-        self.quiet.set_rtt(shortest_us);
-        let elapsed_us = report.echo.map_or(shortest_us, |echo| echo.sent.until_us(now_us));
-        let sent_us = now_us.saturating_sub(elapsed_us);
-        if let Some(loss) = self.sender.loss.on_report(sent_us, report.loss.repairs) {
-            self.repair_loss = loss;
-            self.coder.set_steady_loss(self.sender.loss.steady());
-            self.adapt_to_missing_repairs();
-            self.auto.iter_mut().for_each(|auto| auto.set_repair_loss(loss));
-        }
-        if let Some(auto) = &mut self.auto {
-            auto.on_report(now_us, report, rtt_us);
-        }
-        self.answers.set_rtt(rtt_us);
-        self.follow_lone_repairs(now_us);
-        self.apply_rate();
-        self.auto_rate() != before
-    }
-
-    /// Changes the number of products for each packet that the processor has time for.
-    pub(crate) fn set_products(&mut self, products: u16) {
-        if let Some(auto) = &mut self.auto {
-            auto.set_products(products);
-        }
-    }
-
-    /// Must be called ten times a second. Returns whether the rate changes.
-    pub(crate) fn on_tick(&mut self, now_us: u64) -> bool {
-        self.sender.loss.on_tick(now_us);
-        let refused = self.sender.caps.refusal();
-        self.sender.caps.on_tick();
-        if self.sender.caps.refusal() != refused {
-            self.adapt_to_missing_repairs();
-        }
-        let before = self.auto_rate();
-        if let Some(auto) = &mut self.auto {
-            auto.set_refusal(self.sender.caps.refusal());
-            auto.on_tick(now_us, &self.sender.counts, self.deadlines.present());
-        }
-        self.follow_lone_repairs(now_us);
-        self.apply_rate();
-        self.auto_rate() != before
-    }
-
-    /// Notes that the counts in the peer's reports begin again.
-    pub(crate) fn on_far_restart(&mut self) {
-        if let Some(auto) = &mut self.auto {
-            auto.on_restart();
-        }
-    }
-
-    /// The code and its limits, for the peer.
-    pub(crate) fn plan(&self) -> Plan {
-        let plan = self.auto.as_ref().map_or_else(|| Plan::of(self.coder.code()), Choice::plan);
-        Plan { is_thin: self.thinning.is_on(), ..plan }
-    }
-
-    /// Whether the controller asks to thin protection, and no class has a rate that the operator states.
-    pub(crate) fn wants_thin(&self, now_us: u64) -> bool {
-        let is_wanted = self.decision().is_some_and(|decision| decision.is_thin);
-        // In a tunnel nothing is ever taken for lost that is not.
-        is_wanted && now_us >= self.rated_until_us && !self.is_tunnel
-    }
-
     /// Thins protection, or ends that. Returns whether it changes.
     pub(crate) fn set_thin(&mut self, is_thin: bool) -> bool {
         let changes = is_thin != self.thinning.is_on();
@@ -221,9 +130,7 @@ impl Egress {
             self.thinning.set(is_thin);
             // No repair contains packets of both times.
             self.clear_coder();
-            self.sender.loss.forget();
-            self.repair_loss = 0.0;
-            self.adapt_to_missing_repairs();
+            self.forget_repair_loss();
             self.auto.iter_mut().for_each(Choice::on_thinning);
         }
         changes
@@ -245,6 +152,7 @@ impl Egress {
         self.sender.loss.restart();
         self.answers.restart();
         self.set_thin(false);
+        self.forget_repair_loss();
         self.empty_bins();
     }
 

@@ -125,13 +125,20 @@ impl Gateway {
             && config.wan_mtu == self.config.wan_mtu
             && config.listen == self.config.listen;
         let mut old = std::mem::take(&mut self.peers);
+        let is_kept = |peer: &Peer, wanted| same_sizes && peer.config.is_same_site(wanted);
         for (index, wanted) in config.peers.iter().enumerate() {
-            let same = |peer: &Peer| same_sizes && peer.config.is_same_site(wanted);
-            let peer = match old.iter().position(same) {
-                Some(at) => old.swap_remove(at).reconfigured(&config, index, wanted),
-                None => Peer::new(wanted.clone(), &config, index, self.draw())
+            let peer = if let Some(at) = old.iter().position(|peer| is_kept(peer, wanted)) {
+                old.swap_remove(at).reconfigured(&config, index, wanted)
+            } else {
+                let mut peer = Peer::new(wanted.clone(), &config, index, self.draw())
                     .with_share(self.share)
-                    .with_part(self.part_of(wanted)),
+                    .with_part(self.part_of(wanted));
+                let is_left = |old: &Peer| !config.peers.iter().any(|other| is_kept(old, other));
+                let is_before = |old: &Peer| old.config.is_same_link(wanted) && is_left(old);
+                if let Some(at) = old.iter().position(is_before) {
+                    peer.continue_record(old.swap_remove(at));
+                }
+                peer
             };
             self.peers.push(peer);
         }

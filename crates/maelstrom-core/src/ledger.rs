@@ -93,19 +93,25 @@ impl Ledger {
         }
         self.newest = last;
         // Places are settled in strides, because each time costs the decoder a search.
-        let reach = arrivals.places() - arrivals.places() / 4;
-        let limit = last.minus(self.open_max);
-        let limit = pending.map_or(limit, |seq| limit.min(seq.max(last.minus(reach))));
+        let limit = self.spare(arrivals, last.minus(self.open_max), pending);
         limit >= self.next.plus(64) && self.settle_before(arrivals, limit)
     }
 
-    /// Settles old places; returns whether there were any. Must be called every [`TICK_US`].
-    pub(crate) fn on_tick(&mut self, arrivals: &mut Arrivals) -> bool {
+    /// Settles old places, but for those from `pending` on; returns whether there were any. Must be called
+    /// every [`TICK_US`].
+    pub(crate) fn on_tick(&mut self, arrivals: &mut Arrivals, pending: Option<Seq>) -> bool {
         let limit = std::mem::replace(&mut self.ticks[self.oldest_tick], self.newest.plus(1));
         self.oldest_tick = (self.oldest_tick + 1) % self.ticks.len();
         // The newest place stays open while no other follows, because a repair of a higher layer may still
         // name it.
-        self.settle_before(arrivals, limit.minus(1))
+        let limit = self.spare(arrivals, limit.minus(1), pending);
+        self.settle_before(arrivals, limit)
+    }
+
+    /// Returns a limit that spares the places from `pending` on, as long as they can be told apart.
+    fn spare(&self, arrivals: &Arrivals, limit: Seq, pending: Option<Seq>) -> Seq {
+        let reach = arrivals.places() - arrivals.places() / 4;
+        pending.map_or(limit, |seq| limit.min(seq.max(self.newest.minus(reach))))
     }
 
     /// Gives up all places before `limit` without counting them, because it is not known which packets

@@ -26,9 +26,14 @@ impl Pace {
         self.at == 0
     }
 
+    /// Begins with this total.
+    pub(crate) fn begin_at(&mut self, total: u64) {
+        *self = Self { total, ..Self::default() };
+    }
+
     /// Forgets the pace. The total continues.
     pub(crate) fn restart(&mut self) {
-        *self = Self { total: self.total, ..Self::default() };
+        self.begin_at(self.total);
     }
 
     /// Number in a second, by the ticks with traffic within the last second that had any; 0 before the first.

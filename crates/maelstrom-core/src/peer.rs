@@ -221,6 +221,11 @@ impl Peer {
         Self { sharing: Sharing::new(share), ..self }
     }
 
+    /// Continues the losses that were recorded of the same link with other settings.
+    pub(crate) fn continue_record(&mut self, earlier: Self) {
+        self.ingress.continue_record(earlier.ingress);
+    }
+
     /// Changes the gateway's configuration; the session stays.
     ///
     /// # Panics

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Number of times at which the repairs sent are remembered.
-const TIMES: usize = 2_048;
+/// Number of times at which the repairs sent are remembered: 4 s, which no usual round trip exceeds.
+const TIMES: usize = 4_096;
 /// Shortest interval between them: reports leave at any time, and a coarse interval looks like a loss.
 const INTERVAL_US: u64 = 1_000;
 /// Number of repairs of one sample.
@@ -32,10 +32,11 @@ impl Default for RepairLoss {
 }
 
 impl RepairLoss {
-    /// Begins a session.
+    /// Begins a session, of whose repairs nothing is known.
     pub(crate) fn restart(&mut self) {
         (self.sent, self.begin) = (0, (0, 0));
         self.history.clear();
+        self.forget();
     }
 
     /// Continues a session in which `arrived` repairs of another process have arrived.

@@ -12,6 +12,7 @@ use foundation::Seq;
 
 use crate::symbol::Symbol;
 use crate::wire::{Entry, Recipe};
+pub(crate) use naming::AGE_MAX_US;
 use naming::Naming;
 
 /// Maximum number of packets in a repair that contains only those that it names, at rates that allow fewer.

@@ -17,7 +17,7 @@ const _: () = assert!(NAMES_MAX == TERMS_MAX, "a repair names as many packets as
 ///
 /// The far ingress gives up missing packets after a second, and a repair must not reach back further than its
 /// memory. Only streams of fewer than W packets in this time reach the age.
-const AGE_MAX_US: u64 = 500_000;
+pub(crate) const AGE_MAX_US: u64 = 500_000;
 
 /// Age from which a packet is named a second time by a datagram of names. The datagrams of a gateway's tick,
 /// or of a super-packet, leave as a train, in which a burst of losses would take both copies.

@@ -322,6 +322,7 @@ impl Controller {
             is_useless: useless::are_useless(&fast.settled) || self.situation.repair_loss > MOST_LOST,
             is_starved: self.useless.is_starved(now_us),
             is_lowest: self.decision.rate <= LADDER[range.floor],
+            packets: fast.packets,
             lost: fast.lost,
             loss: fast.loss(),
         };
@@ -404,7 +405,9 @@ impl Controller {
             Some(index) if index > floor => (index, Limit::Needed),
             Some(0) => (0, Limit::Lowest),
             Some(index) => (index, Limit::Mtu),
-            None => evidence.cheapest(range).map_or((cap, range.limit), |index| (index, Limit::Hopeless)),
+            None => evidence
+                .cheapest(range, self.targets.residual)
+                .map_or((cap, range.limit), |index| (index, Limit::Hopeless)),
         };
         self.wanted = index;
         let loss = match limit {
@@ -439,13 +442,15 @@ impl Evidence {
     }
 
     /// If even the highest rate leaves most losses of the last second, returns the lowest rate that leaves
-    /// little more.
-    fn cheapest(&self, Range { floor, cap, .. }: Range) -> Option<usize> {
+    /// little more, and suffices for the last minute, if one does: an outage must not hide other losses.
+    fn cheapest(&self, Range { floor, cap, .. }: Range, residual: f64) -> Option<usize> {
         let least = (floor..=cap).map(|index| self.fast.failed(index)).min()?;
         if self.fast.lost == 0 || 2 * least <= self.fast.lost {
             return None;
         }
-        (floor..=cap).find(|&index| 4 * self.fast.failed(index) <= 5 * least)
+        let cheapest = (floor..=cap).find(|&index| 4 * self.fast.failed(index) <= 5 * least)?;
+        let needed = (floor..=cap).find(|&index| self.slow.residual(index) <= residual);
+        Some(cheapest.max(needed.unwrap_or(floor)))
     }
 }
 

@@ -3,6 +3,7 @@
 use fec::{Code, RepairRate, stripes_max};
 
 use crate::auto::{LADDER, WINDOW, WINDOW_LONG};
+use crate::coder::AGE_MAX_US;
 use crate::forecast::{AUTO_STRIPES_MAX, CANDIDATES};
 
 /// Smallest window.
@@ -92,8 +93,9 @@ impl Plan {
     /// Number of packets after which each candidate gives a loss up, at `per_second` packets per second:
     /// its window, or the packets that come until it is too late.
     pub fn spans(&self, per_second: u64) -> [u64; CANDIDATES] {
-        let in_time = match u64::from(self.late_us) * per_second / 1_000_000 {
-            _ if self.late_us == 0 || per_second == 0 => u64::MAX,
+        let late_us = if self.late_us == 0 { AGE_MAX_US } else { AGE_MAX_US.min(self.late_us.into()) };
+        let in_time = match late_us.saturating_mul(per_second) / 1_000_000 {
+            _ if per_second == 0 => u64::MAX,
             packets => packets.max(SPAN_MIN),
         };
         LADDER.map(|rate| u64::from(self.shape(rate).packets).min(in_time))

@@ -2,6 +2,7 @@
 
 use super::PRODUCTS;
 use crate::auto::{WINDOW, WINDOW_LONG};
+use crate::coder::AGE_MAX_US;
 
 /// Length of the longest window, whether it may have stripes, and what it may cost.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,8 @@ impl Reach {
     /// `longest_us`: the longest that is stated.
     pub(super) fn update(&mut self, per_second: u64, late_us: Option<u64>, longest_us: Option<u64>) {
         let is_in_time = |late_us: Option<u64>, was_long| {
-            let in_time = u128::from(late_us.unwrap_or(0)) * u128::from(per_second) / 1_000_000;
+            let late_us = late_us.unwrap_or(0).min(AGE_MAX_US);
+            let in_time = u128::from(late_us) * u128::from(per_second) / 1_000_000;
             // Less is needed to stay, so that the window does not change to and fro.
             in_time >= u128::from(if was_long { WINDOW_LONG / 4 * 3 } else { WINDOW_LONG })
         };

@@ -220,6 +220,25 @@ fn bursts_that_no_rate_recovers_do_not_raise_it() {
 }
 
 #[test]
+fn an_outage_neither_hides_scattered_losses_nor_makes_bursts_of_them() {
+    // One packet in 20, and ten packets a second.
+    for every in [20, 1_000] {
+        let mut link = Link::new(Targets::default());
+        let before = link.seconds(70, every, 1, 10);
+        // All packets of three tenths of a second.
+        (0..3).for_each(|_| _ = link.tenth(PACE, PACE, 0));
+        let mut high = 0;
+        for tenth in 0..300 {
+            let after = link.tenth(every, 1, 10);
+            assert!(after.rate >= before.rate, "tenth {tenth}: {after}");
+            high += usize::from(index_of(after.rate) > index_of(before.rate) + 2);
+        }
+        // Losses are counted sooner than it is known which of them repairs would leave.
+        assert!(high <= 3, "{high} tenths");
+    }
+}
+
+#[test]
 fn losses_that_are_left_at_the_lowest_rate_do_not_keep_it_from_rising() {
     let mut link = Link::new(Targets::default());
     link.seconds(2, 0, 0, 0);

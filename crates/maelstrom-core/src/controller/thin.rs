@@ -27,6 +27,8 @@ pub(super) struct Facts {
     pub(super) is_starved: bool,
     /// Whether the rate is the lowest.
     pub(super) is_lowest: bool,
+    /// Number of packets whose fate is known.
+    pub(super) packets: u64,
     /// Packets that the link lost, and their share.
     pub(super) lost: u64,
     pub(super) loss: f64,
@@ -72,7 +74,8 @@ impl Thin {
             self.starved_at = None;
             None
         } else if let Some(loss) = self.starved_at {
-            (now_us >= self.until_us || 2.0 * facts.loss < loss).then_some(Change::Ebb)
+            let is_better = facts.packets > 0 && 2.0 * facts.loss < loss;
+            (now_us >= self.until_us || is_better).then_some(Change::Ebb)
         } else if facts.lost >= LOSSES_MIN && facts.loss > LOSS_MIN {
             Some(Change::Losses)
         } else {
@@ -81,7 +84,9 @@ impl Thin {
         self.is_on = change == Change::Begin;
         match change {
             Change::Begin => {
-                self.starved_at = (!facts.is_standing).then_some(facts.loss);
+                // In an outage the loss is not known.
+                let loss = if facts.loss > 0.0 { facts.loss } else { 1.0 };
+                self.starved_at = (!facts.is_standing).then_some(loss);
                 let is_blamed = self.returned_us.is_some_and(|us| now_us < us.saturating_add(BLAME_US));
                 self.rest_us = if is_blamed { self.rest_us } else { REST_US[0] };
                 if is_blamed || self.starved_at.is_some() {
@@ -102,8 +107,15 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000;
-    const FULL: Facts =
-        Facts { is_standing: true, is_useless: true, is_starved: false, is_lowest: true, lost: 0, loss: 0.0 };
+    const FULL: Facts = Facts {
+        is_standing: true,
+        is_useless: true,
+        is_starved: false,
+        is_lowest: true,
+        packets: 1_000,
+        lost: 0,
+        loss: 0.0,
+    };
     const EBB: Facts = Facts { is_standing: false, ..FULL };
 
     #[test]
@@ -149,6 +161,16 @@ mod tests {
         assert_eq!(thin.update(34 * SECOND, &thinned), None, "later");
         let better = Facts { loss: 0.04, ..thinned };
         assert_eq!(thin.update(35 * SECOND, &better), Some(Change::Ebb));
+    }
+
+    #[test]
+    fn an_outage_ends_with_the_first_packets_after_it() {
+        let mut thin = Thin::new();
+        let outage = Facts { is_starved: true, packets: 0, ..EBB };
+        assert_eq!(thin.update(SECOND, &outage), Some(Change::Begin));
+        assert_eq!(thin.update(5 * SECOND, &Facts { is_starved: false, ..outage }), None);
+        let back = Facts { lost: 10, loss: 0.01, ..EBB };
+        assert_eq!(thin.update(6 * SECOND, &back), Some(Change::Ebb));
     }
 
     #[test]

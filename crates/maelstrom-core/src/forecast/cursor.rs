@@ -29,6 +29,36 @@ pub(super) struct Cursor {
     /// First place that was not examined for an anchor.
     scanned: Seq,
     anchor: Option<Anchor>,
+    strangers: Strangers,
+}
+
+/// Arrivals that no repair names, such as those of classes without protection, among those of packets that
+/// all arrived.
+#[derive(Clone, Copy, Debug, Default)]
+struct Strangers {
+    all: u64,
+    strangers: u64,
+}
+
+impl Strangers {
+    /// Number of arrivals after which older ones count half.
+    const MAX: u64 = 8_192;
+
+    /// Takes the number of arrivals from one named packet to another, and of the packets themselves.
+    fn on_arrived(&mut self, all: u64, named: u64) {
+        self.all += all.max(named);
+        self.strangers += all.saturating_sub(named);
+        if self.all > Self::MAX {
+            (self.all, self.strangers) = (self.all / 2, self.strangers / 2);
+        }
+    }
+
+    /// Returns the number of packets of the stream among arrivals. Few strangers are reordered packets.
+    fn without(&self, arrivals: u64) -> u64 {
+        let are_few = 64 * self.strangers < self.all;
+        let others = (self.strangers * arrivals.min(1 << 32)).checked_div(self.all).unwrap_or(0);
+        if are_few { arrivals } else { arrivals.saturating_sub(others) }
+    }
 }
 
 /// The first packet after a gap that arrived and was named.
@@ -80,22 +110,28 @@ impl Cursor {
 
     /// Forgets the places before `limit`, whose fates will never be known.
     pub(super) fn skip_to(&mut self, limit: Seq) {
-        *self = Self { next: self.next.max(limit), ..Self::default() };
+        *self = Self { next: self.next.max(limit), strangers: self.strangers, ..Self::default() };
         self.scanned = self.next;
     }
 
     /// Passes over named packets that have arrived; returns their number.
     fn pass_arrived(&mut self, arrivals: &Arrivals, newest: Seq) -> u64 {
         let first = self.next;
+        // A number, and the first place after the packet that has it.
+        let mut known = self.count.map(|count| (count, first));
         while self.next <= newest
             && let Place::Arrived { count, .. } = arrivals.place(self.next)
         {
             // One of several equal packets has no number of its own.
             self.count = if count > 0 { Some(count) } else { self.count.map(|count| count + 1) };
             self.next = self.next.plus(1);
+            known = known.or(self.count.map(|count| (count, self.next)));
         }
         let arrived = self.next.0 - first.0;
         if arrived > 0 {
+            if let (Some((before, from)), Some(after)) = (known, self.count) {
+                self.strangers.on_arrived(after.saturating_sub(before), self.next.0 - from.0);
+            }
             self.in_run = false;
             self.anchor = self.anchor.filter(|anchor| anchor.seq >= self.next);
             self.scanned = self.scanned.max(self.next);
@@ -133,6 +169,7 @@ impl Cursor {
         }
         // Reordered arrivals have no meaning as numbers; then only named packets count as lost.
         let between = self.count.and_then(|before| anchor.count.checked_sub(before + 1));
+        let between = between.map(|between| self.strangers.without(between));
         let lost = between.map_or(0, |between| gap.all.saturating_sub(between + gap.missing + gap.expired));
         let lost = lost.min(gap.unnamed);
         // Which unnamed packets are lost is not known. They are those next to other losses.
@@ -242,6 +279,22 @@ mod tests {
         stream.name(120, 8..16);
         stream.name(120, 24..32);
         assert_eq!(stream.advance(32, 31).len(), 32);
+    }
+
+    #[test]
+    fn arrivals_that_are_never_named_hide_no_losses() {
+        let mut stream = Stream::new(0, &[]);
+        // Two of three packets belong to a class without protection. From 900 on, 20 are lost with theirs.
+        for seq in (0..900).chain(920..1_000) {
+            stream.arrive(0, seq);
+            (1..3).for_each(|kind| stream.arrive(0, 10_000 * kind + seq));
+        }
+        // The repairs that name 905 to 924 are lost too.
+        stream.name(10, (0..905).chain(925..1_000));
+        let fates = stream.advance(1_000, 999);
+        let lost = fates.matches('x').count();
+        assert!((18..=20).contains(&lost), "{lost} of 20: {}", &fates[890..]);
+        assert!(!fates[..895].contains('x'));
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 /// Number of runs over which loss and burst length are averaged.
 pub const RUNS: usize = 32;
+/// Longest run that counts in the averages. A longer one is an outage, which hardly any window recovers, and
+/// one among [`RUNS`] would make all losses look like long bursts.
+const RUN_MAX: u32 = 128;
 
 /// A loss rate and a mean burst length: Gilbert's model of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,12 +26,16 @@ impl Fit {
 /// Remembers where the last runs of losses began.
 #[derive(Clone, Debug, Default)]
 pub struct Runs {
-    /// Position of each run's first packet, and the number of losses before it.
+    /// Position of each run's first packet, and the number of losses before it, both without outages.
     starts: [(u64, u64); RUNS],
-    /// Number of runs.
+    /// The start that the present run has replaced.
+    replaced: (u64, u64),
+    /// Number of runs, without outages.
     count: u64,
     position: u64,
     lost: u64,
+    /// Number of packets of outages, all of which were lost.
+    outages: u64,
     /// Length of the present run.
     length: u32,
     /// Longest run in the present period, and in the one before it.
@@ -45,13 +52,28 @@ impl Runs {
     /// Takes the next packet, which is lost.
     pub fn on_lost(&mut self) {
         if self.length == 0 {
-            self.starts[self.count as usize % RUNS] = (self.position, self.lost);
+            let start = (self.position - self.outages, self.lost - self.outages);
+            self.replaced = std::mem::replace(&mut self.starts[self.count as usize % RUNS], start);
             self.count += 1;
         }
         self.length = self.length.saturating_add(1);
         self.longest[0] = self.longest[0].max(self.length);
         self.lost += 1;
         self.position += 1;
+        if self.length > RUN_MAX {
+            self.on_outage();
+        }
+    }
+
+    /// Notes that the present run has become longer than those of the averages.
+    fn on_outage(&mut self) {
+        self.outages += 1;
+        if self.length == RUN_MAX + 1 {
+            self.outages += u64::from(RUN_MAX);
+            // The run may have begun before the runs were forgotten.
+            self.count = self.count.saturating_sub(1);
+            self.starts[self.count as usize % RUNS] = self.replaced;
+        }
     }
 
     /// Forgets the runs. The totals continue.
@@ -71,7 +93,8 @@ impl Runs {
         }
         let (position, lost) = self.starts[self.count as usize % RUNS];
         let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        Fit { packets: narrow(self.position - position), lost: narrow(self.lost - lost) }
+        let packets = self.position - self.outages - position;
+        Fit { packets: narrow(packets), lost: narrow(self.lost - self.outages - lost) }
     }
 
     /// Begins another period for [`Runs::longest`], if there were losses in this one.
@@ -108,6 +131,27 @@ mod tests {
         let (loss, length) = runs.fit().estimate().unwrap();
         assert!((loss - 0.256).abs() < 2e-3 && length == 4.0, "{loss} {length}");
         assert_eq!(runs.totals(), (64 * 100 + 32 * 16, 64 + 128));
+    }
+
+    #[test]
+    fn an_outage_among_the_last_runs_makes_no_long_bursts() {
+        let mut runs = Runs::default();
+        let mut burst = |gap, len| {
+            runs.on_arrived(gap);
+            (0..len).for_each(|_| runs.on_lost());
+            runs.fit()
+        };
+        let before = (0..40).map(|_| burst(99, 1)).last().unwrap();
+        assert_eq!(burst(0, 127), Fit { packets: before.packets + 127, lost: before.lost + 127 });
+        assert_eq!(burst(0, 1), Fit { packets: 3_200, lost: 32 }, "the last run does not count any more");
+        burst(0, 1_000);
+        for _ in 0..31 {
+            burst(99, 1);
+        }
+        let (loss, length) = burst(99, 1).estimate().unwrap();
+        assert!((loss - 0.0103).abs() < 1e-4 && length == 1.0, "{loss} {length}");
+        assert_eq!(runs.totals().1, 39 + 1_128 + 32 + 1);
+        assert_eq!(runs.longest(), 1_129);
     }
 
     #[test]

@@ -75,6 +75,11 @@ impl Ingress {
         self.forecaster.counts()
     }
 
+    /// Continues the record of an ingress with other settings.
+    pub(crate) fn continue_record(&mut self, earlier: Self) {
+        self.forecaster.continue_record(earlier.forecaster);
+    }
+
     /// The losses since the gateway's start, to which earlier ones may be added.
     pub(crate) fn record_mut(&mut self) -> &mut Record {
         self.forecaster.record_mut()

@@ -486,7 +486,7 @@ impl Ingress {
         if self.congestion.take_news() {
             self.path.forgive();
         }
-        if self.ledger.on_tick(&mut self.arrivals) {
+        if self.ledger.on_tick(&mut self.arrivals, self.rung.pending()) {
             self.expire();
         }
     }

@@ -206,6 +206,50 @@ fn a_link_that_gets_worse_is_answered_within_a_round_trip_and_a_tenth_of_a_secon
 }
 
 #[test]
+fn protection_is_back_with_the_link_after_an_outage_that_began_with_lost_repairs() {
+    let mut pair = up(Targets::default());
+    stream(&mut pair, 3_000, 0.01, 71);
+    stream(&mut pair, 2_000, 0.97, 72);
+    stream(&mut pair, 40_000, 1.0, 73);
+    stream(&mut pair, 2_000, 0.01, 74);
+    let (lost, recovered) = stream(&mut pair, 1_000, 0.01, 75);
+    assert!(10 * recovered > 9 * lost, "{recovered} of {lost}: {}", decision(&pair));
+    assert!(!decision(&pair).is_thin && decision(&pair).limit != Limit::Useless, "{}", decision(&pair));
+}
+
+#[test]
+fn a_reload_to_the_default_code_begins_with_the_present_pace() {
+    let targets = Targets { repair_bps_max: Some(8_000_000), ..Targets::default() };
+    let fixed = Schedule::Sliding { rate: rate("1/8"), window: 512, density: 15 };
+    let mut pair = Pair::new([A, B].map(|side| Config { schedule: fixed.clone(), ..auto(side, targets) }));
+    pair.delay_us = 40_000;
+    pair.run_until_up();
+    stream(&mut pair, 5_000, 0.02, 81);
+    pair.gateways[A].reconfigure(auto(A, targets)).unwrap();
+    for round in 0..20 {
+        stream(&mut pair, 100, 0.02, 82 + round);
+        assert_eq!(decision(&pair).limit, Limit::Needed, "{}", decision(&pair));
+        assert_eq!((decision(&pair).window, decision(&pair).stripes), (512, 1), "{}", decision(&pair));
+    }
+}
+
+#[test]
+fn a_reload_that_begins_sessions_again_keeps_what_was_recorded_of_the_link() {
+    let mut pair = up(Targets::default());
+    let (lost, _) = stream(&mut pair, 3_000, 0.01, 91);
+    pair.advance(1_500_000);
+    let recorded = |pair: &Pair| {
+        let minutes = pair.status(B, |peer| peer.record.history()[0].clone());
+        minutes.iter().map(|(_, tally)| tally.lost).sum::<u64>()
+    };
+    let before = recorded(&pair);
+    assert!(before.abs_diff(lost as u64) < 20, "{before} of {lost}");
+    pair.gateways[B].reconfigure(Config { max_delay_us: 33_000, ..auto(B, Targets::default()) }).unwrap();
+    assert!(!pair.status(B, |peer| peer.is_up), "it has begun again");
+    assert_eq!(recorded(&pair), before);
+}
+
+#[test]
 fn a_far_gateway_without_a_choice_still_tells_what_each_rate_would_leave() {
     let layered = Config { schedule: Schedule::layered(), delayed: true, ..auto(A, Targets::default()) };
     let mut pair = Pair::up([layered, auto(B, Targets::default())]);

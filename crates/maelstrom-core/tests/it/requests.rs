@@ -291,6 +291,43 @@ fn a_round_trip_may_be_longer_than_the_history() {
     }
 }
 
+/// Loses more packets than the window recovers, on a path with this delay one way, and with them the answers
+/// that leave in this step. Returns the lost packets, those that came back, and the step of the first answer.
+fn recovered_over(delay_us: u64, muted_step: Option<u32>) -> ([Vec<u16>; 2], Option<u32>) {
+    let mut pair = Pair::new([sliding(A, "1/32", 512), sliding(B, "1/32", 512)]);
+    pair.delay_us = delay_us;
+    pair.run_until_up();
+    pair.advance(4 * delay_us);
+    let (mut lost, mut answered_at) = (Vec::new(), None);
+    for n in 0..12_000 {
+        let is_lost = (2_000..2_030).contains(&n);
+        pair.mute[A] = is_lost || muted_step == Some(n);
+        pair.send(A, &packet(n), is_lost);
+        lost.extend(is_lost.then(|| packet(n)));
+        pair.advance(1_000);
+        if answered_at.is_none() && pair.status(A, |peer| peer.egress.answers) > 0 {
+            answered_at = Some(n);
+        }
+    }
+    ([numbers(&lost), numbers(&recovered(&pair))], answered_at)
+}
+
+#[test]
+fn answers_may_take_longer_than_packets_are_hoped_for() {
+    for delay_us in [450_000, 1_000_000] {
+        let ([lost, recovered], answered_at) = recovered_over(delay_us, None);
+        assert!(answered_at.is_some());
+        assert_eq!(recovered, lost, "{delay_us} us one way");
+    }
+}
+
+#[test]
+fn packets_are_requested_again_over_a_long_path() {
+    let (_, answered_at) = recovered_over(400_000, None);
+    let ([lost, recovered], _) = recovered_over(400_000, answered_at);
+    assert_eq!(recovered, lost, "the first answers are lost");
+}
+
 #[test]
 fn nothing_is_requested_while_packets_take_another_path() {
     let mut pair = up([sliding(A, "1/8", 256), sliding(B, "1/8", 256)]);

@@ -323,9 +323,9 @@ diagnostics::settings! {
             only: SLIDING,
         }
         /// Number of packets in a repair: the newest W. At rate R a window recovers bursts of up to
-        /// W x R / (1 + R) packets and repairs. W must be at least 1 / R, rounded up, or some packets would
-        /// be in no repair. If W is at least three times that number, and R at least 1/8, three repairs
-        /// name each packet.
+        /// W x R / (1 + R) packets, beside the repairs between them. W must be at least 1 / R, rounded up, or
+        /// some packets would be in no repair. If W is at least three times that number, and R at least 1/8,
+        /// three repairs name each packet.
         window: u16 {
             form: Integer::new(1, WINDOW_MAX),
             default: Fallback::Toml("256"),

@@ -273,8 +273,9 @@ impl Pair {
     }
 
     pub fn run_until_up(&mut self) {
+        let step_us = (self.delay_us / 10).max(10_000);
         for _ in 0..100 {
-            self.advance(10_000);
+            self.advance(step_us);
             if (0..2).all(|side| self.status(side, |peer| peer.is_up)) {
                 return;
             }
