@@ -38,6 +38,7 @@ mod schema;
 mod secrets;
 mod several_paths;
 mod several_wans;
+mod shared_tunnels;
 mod split;
 mod stalls;
 mod supervision;
