@@ -40,16 +40,19 @@ fn start(sites: &TwoSites, number: usize) -> GatewayPair {
 
 /// Lets the kernel choose a tunnel for each flow, by addresses and ports.
 fn share(sites: &TwoSites) {
+    let [one, other] = DEVICES;
     for (near, far) in [(&sites.a, &sites.b), (&sites.b, &sites.a)] {
-        for network in far.networks() {
-            let (family, version) = if network.addr().is_ipv4() { ("-4", "ipv4") } else { ("-6", "ipv6") };
+        let ip = |words: &str| ip(&near.gateway, &words.split(' ').collect::<Vec<_>>());
+        // Without these objects, a route of IPv4 would go with the first of its devices.
+        for (version, family, network) in
+            [("ipv4", "-4", &far.networks()[0]), ("ipv6", "-6", &far.networks()[1])]
+        {
             near.gateway.sysctl(&format!("net.{version}.fib_multipath_hash_policy"), "1").unwrap();
-            let [one, other] = DEVICES;
-            let network = network.to_string();
-            ip(
-                &near.gateway,
-                &[family, "route", "replace", &network, "nexthop", "dev", one, "nexthop", "dev", other],
-            );
+            let id = |number: usize| format!("{}{number}", &family[1..]);
+            ip(&format!("{family} nexthop add id {} dev {one}", id(1)));
+            ip(&format!("{family} nexthop add id {} dev {other}", id(2)));
+            ip(&format!("nexthop add id {} group {}/{}", id(0), id(1), id(2)));
+            ip(&format!("{family} route replace {network} nhid {}", id(0)));
         }
     }
 }
