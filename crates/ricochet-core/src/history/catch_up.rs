@@ -138,10 +138,14 @@ impl CatchUp {
         matches!(&self.phase, Phase::Reading(reading) if reading.copy.is_some())
     }
 
-    /// Returns whether the last messages of all keys have been read, or the group had no members.
+    /// Returns whether the last messages of all keys have been read.
     pub(crate) fn is_whole(&self) -> bool {
-        let was_alone = || self.searched_us == self.begun_us && self.asked.is_empty();
-        self.is_keyed() && self.copied.unwrap_or_else(was_alone)
+        self.copied == Some(true)
+    }
+
+    /// Returns whether the last message of each key is wanted, and no member was there to ask.
+    pub(crate) fn was_alone(&self) -> bool {
+        self.wants_copy() && self.searched_us == self.begun_us && self.asked.is_empty()
     }
 
     /// Reads the front of a copy. Returns whether it is read.

@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use foundation::bytes::{ReadError, Reader, Writer};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use crate::counters::Malformed;
 use crate::ids::{GroupId, NodeId, StreamKey};
 use crate::message::{Message, Output};
+use crate::view::View;
 use crate::wire::{Envelope, messages_of};
 
 /// Longest message that is kept, with its envelope, in bytes.
@@ -31,6 +32,8 @@ const FRONT: usize = 12;
 const POSITION: usize = 8;
 /// Maximum number of positions in a copy.
 const POSITIONS_MAX: usize = 1 << 14;
+/// Maximum number of nodes that are known to have joined a group after this node.
+const JOINERS_MAX: usize = 1 << 14;
 
 /// Bounds of the last messages of keys that a node keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +64,20 @@ struct Value {
     message: Vec<u8>,
 }
 
+/// What a node had of a group when it began to take part in it.
+#[derive(Debug, Default)]
+enum Beginning {
+    /// Keys may be missing.
+    #[default]
+    Partial,
+    /// The last messages of all keys.
+    Whole,
+    /// Nothing, because its view had no member of the group. There may have been members that it could not
+    /// reach. The nodes named here were none: they were in the view without the group, or have read the
+    /// history of this node when they joined.
+    Alone(HashSet<NodeId>),
+}
+
 /// The last messages of the keys of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Keyed {
@@ -72,8 +89,7 @@ pub(crate) struct Keyed {
     bytes: usize,
     /// Whether a key was forgotten to make room, or not kept.
     has_forgotten: bool,
-    /// Whether the node began with the messages of all keys that there were.
-    is_whole: bool,
+    beginning: Beginning,
     /// Time until which messages may come that are older than those read from another member.
     settled_us: u64,
 }
@@ -135,10 +151,41 @@ impl KeyedStore {
         self.bytes = self.groups.values().map(|keyed| keyed.bytes).sum();
     }
 
-    /// Notes that the last messages of all keys of a group have been read, or that there were none.
+    /// Notes that the last messages of all keys of a group have been read.
     pub(crate) fn on_whole(&mut self, group: GroupId) {
         if let Some(keyed) = self.groups.get_mut(&group) {
-            keyed.is_whole = true;
+            keyed.beginning = Beginning::Whole;
+        }
+    }
+
+    /// Notes that a group had no members in a view of these nodes.
+    pub(crate) fn on_alone(&mut self, group: GroupId, nodes: &[NodeId]) {
+        if let Some(keyed) = self.groups.get_mut(&group) {
+            keyed.beginning = Beginning::Alone(nodes.iter().copied().collect());
+        }
+    }
+
+    /// Notes that a node joins a group, and asks this one for its history.
+    pub(crate) fn on_joiner(&mut self, group: GroupId, node: NodeId) {
+        if let Some(Keyed { beginning: Beginning::Alone(others), .. }) = self.groups.get_mut(&group)
+            && others.len() < JOINERS_MAX
+        {
+            others.insert(node);
+        }
+    }
+
+    /// Notes the members of a view. One that is not known to have joined a group after this node may hold
+    /// messages of keys from before.
+    pub(crate) fn on_view(&mut self, me: NodeId, view: &View) {
+        for (&group, keyed) in &mut self.groups {
+            let Beginning::Alone(others) = &keyed.beginning else { continue };
+            let mut members = view.members().iter().filter(|member| member.id() != me);
+            let may_be_older = members.any(|member| {
+                !others.contains(&member.id()) && member.groups().binary_search(&group).is_ok()
+            });
+            if may_be_older {
+                keyed.beginning = Beginning::Partial;
+            }
         }
     }
 
@@ -238,7 +285,7 @@ impl KeyedStore {
         let all = keyed.into_iter().flat_map(|keyed| keyed.values.values());
         let mut values: Vec<&Value> = all.filter(precedes).collect();
         values.sort_unstable_by_key(|value| (value.version.1, value.version.0, value.version.2));
-        let is_complete = keyed.is_some_and(|keyed| keyed.is_whole && !keyed.has_forgotten);
+        let is_complete = keyed.is_some_and(|keyed| keyed.is_whole() && !keyed.has_forgotten);
         let mut snapshot = Snapshot { bytes: Vec::new(), messages: 0, is_complete };
         snapshot.bytes.extend(log_end.to_be_bytes());
         snapshot.bytes.extend((positions.len() as u32).to_be_bytes());
@@ -281,6 +328,11 @@ pub(crate) fn read_front(
 }
 
 impl Keyed {
+    /// Returns whether the node began with the messages of all keys that there were.
+    fn is_whole(&self) -> bool {
+        !matches!(self.beginning, Beginning::Partial)
+    }
+
     /// Keeps the messages in a packet that have keys. Returns those that must not be delivered, as a bit map:
     /// messages that were read from another member, and older ones that were sent before the reading ended.
     fn take_all(&mut self, bounds: Bounds, now_us: u64, message: &Message<'_>) -> u32 {
@@ -414,6 +466,7 @@ mod tests {
     use super::*;
     use crate::message::{How, Sent, To};
     use crate::tracker::{Front, Lost};
+    use crate::view::Member;
     use foundation::Seq;
 
     const GROUP: GroupId = GroupId(7);
@@ -598,6 +651,21 @@ mod tests {
         store.on_lost(GroupId(99));
         assert!(copy(&mut store, 0).is_complete);
         store.on_lost(GROUP);
+        assert!(!copy(&mut store, 0).is_complete);
+    }
+
+    #[test]
+    fn a_node_that_was_alone_has_all_until_it_meets_a_member_that_may_be_older() {
+        let mut store = store(CONFIG);
+        store.on_alone(GROUP, &[NodeId(2)]);
+        store.on_joiner(GROUP, NodeId(3));
+        let member = |id, group| Member::new(NodeId(id), vec![group]);
+        let view = [member(1, GROUP), member(2, GROUP), member(3, GROUP), member(4, GroupId(8))];
+        store.on_view(NodeId(1), &View::new(view));
+        assert!(copy(&mut store, 0).is_complete, "the others have joined later");
+        store.on_view(NodeId(1), &View::new([member(5, GROUP)]));
+        assert!(!copy(&mut store, 0).is_complete);
+        store.on_view(NodeId(1), &View::new([]));
         assert!(!copy(&mut store, 0).is_complete);
     }
 

@@ -104,6 +104,8 @@ impl Node {
         self.keyed.on_read_all(group, now_us + self.config.nak.give_up_us + LATE_US);
         if catch_up.is_whole() {
             self.keyed.on_whole(group);
+        } else if catch_up.was_alone() {
+            self.keyed.on_alone(group, self.requester.present());
         }
         if catch_up.is_keyed() {
             for (sender, _) in catch_up.streams().filter(|&(sender, _)| self.requester.is_present(sender)) {

@@ -33,7 +33,10 @@ impl Node {
             return self.counts.foreign += 1;
         }
         match ask {
-            Ask::Offer(wish) => self.send_offer(now_us, request, wish, out),
+            Ask::Offer(wish) => {
+                self.keyed.on_joiner(group, from);
+                self.send_offer(now_us, request, wish, out);
+            }
             Ask::Read { offset, length } => {
                 self.snapshots.on_read(now_us, request);
                 let Some(log) = self.logs.get(group) else { return };

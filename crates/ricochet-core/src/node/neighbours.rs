@@ -55,6 +55,7 @@ impl Node {
         let returned = self.requester.change_view(view);
         self.request_of_returned(&returned);
         self.flow.change_view(self.config.id, view);
+        self.keyed.on_view(self.config.id, view);
     }
 
     /// Continues with a plan. Part-filled repairs are sent first. Returns false if the node has got other

@@ -102,6 +102,11 @@ impl Requester {
         self.present.iter().copied().filter(|node| before.binary_search(node).is_err()).collect()
     }
 
+    /// Returns the nodes of the view.
+    pub(super) fn present(&self) -> &[NodeId] {
+        &self.present
+    }
+
     pub(super) fn is_present(&self, node: NodeId) -> bool {
         self.present.binary_search(&node).is_ok()
     }

@@ -214,6 +214,26 @@ fn only_who_knows_what_was_before_says_that_the_values_are_all() {
 }
 
 #[test]
+fn a_member_that_was_cut_off_when_it_joined_does_not_say_that_its_values_are_all() {
+    for seed in 0..8 {
+        let mut net = net(1, 2, 0.0, seed, KEYED);
+        net.multicast_keyed(0, GROUP, b"key", b"value");
+        net.advance(SECOND_US);
+        // Node 1 cannot see the member that there is.
+        net.down.insert(0);
+        net.join_late(1, GROUP, Wish::LastPerKey);
+        net.advance(3 * SECOND_US);
+        assert_eq!(net.applications[1].history, [HistoryNews::Nothing { asked: 0 }]);
+        net.down.remove(&0);
+        let view = net.view(|_| false);
+        (0..3).for_each(|at| net.change_view(at, &view));
+        net.join_late(2, GROUP, Wish::LastPerKey);
+        net.advance(2 * SECOND_US);
+        assert_eq!((begins(&net, 2), state(&net, 2)), ((1, false), truth(&net)), "seed {seed}");
+    }
+}
+
+#[test]
 fn keys_that_were_forgotten_are_told_and_memory_is_bounded() {
     for seed in 0..3 {
         let keyed = KeyedConfig { group_bytes: 100_000, bytes: 100_000, group_keys: 300 };
