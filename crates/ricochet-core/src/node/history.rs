@@ -107,11 +107,9 @@ impl Node {
         } else if catch_up.was_alone() {
             self.keyed.on_alone(group, self.requester.present());
         }
-        if catch_up.is_keyed() {
-            for (sender, _) in catch_up.streams().filter(|&(sender, _)| self.requester.is_present(sender)) {
-                // Made-up positions are found out by the sender.
-                self.questions.want(StreamKey { sender, group });
-            }
+        for (sender, _) in catch_up.streams().filter(|&(sender, _)| self.requester.is_present(sender)) {
+            // The sender finds out made-up positions, and tells of packets that the member has missed.
+            self.questions.want(StreamKey { sender, group });
         }
         for (sender, noted) in catch_up.noted() {
             let key = StreamKey { sender, group };

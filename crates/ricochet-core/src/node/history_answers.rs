@@ -63,13 +63,14 @@ impl Node {
         }
     }
 
-    /// Tells a joining node where the wanted part of the log begins, or how long its copy is.
+    /// Tells a joining node where the wanted part of the log begins, or how long its copy is. Says of neither
+    /// that it is complete while packets that arrived wait to be processed.
     fn send_offer(&mut self, now_us: u64, request: &HistoryRequest, wish: Wish, out: &mut impl Output) {
         let HistoryRequest { from, token, group, .. } = *request;
         if self.answers.take(now_us, from, 1) == 0 {
             return self.counts.refused += 1;
         }
-        let sender = self.config.id;
+        let (sender, is_up_to_date) = (self.config.id, !self.requester.holds_losses);
         if wish == Wish::LastPerKey {
             let Some(copied) = self.copy_for(now_us, request) else {
                 self.counts.refused += 1;
@@ -77,12 +78,13 @@ impl Node {
                 return self.send_gone(request, log, out);
             };
             let Snapshot { ref bytes, messages, is_complete } = copied.snapshot;
+            let is_complete = is_complete && is_up_to_date;
             let body = HistoryBody::Offer { skip: 0, messages, is_complete, clock_us: now_us };
             let end = bytes.len() as u64;
             return self.send_history(from, &History { sender, token, group, offset: 0, end, body }, out);
         }
         let cut = self.logs.cut(now_us, group, wish).unwrap_or_default();
-        let (skip, messages, is_complete) = (cut.skip, cut.messages, cut.is_complete);
+        let (skip, messages, is_complete) = (cut.skip, cut.messages, cut.is_complete && is_up_to_date);
         let body = HistoryBody::Offer { skip, messages, is_complete, clock_us: now_us };
         let offer = History { sender, token, group, offset: cut.start, end: cut.end, body };
         self.send_history(from, &offer, out);

@@ -204,7 +204,10 @@ impl Node {
                 out.on_restart(key);
             }
         }
-        let is_news = matches!(judgment, Judgment::Ahead | Judgment::FalseStart) || asked.doubted.is_some();
+        let is_newer = |(newest, highest): (u32, Seq)| Seq::from_wire(newest, highest) > highest;
+        let is_news = matches!(judgment, Judgment::Ahead | Judgment::FalseStart)
+            || asked.doubted.is_some()
+            || answer.newest.zip(self.tracker.highest(key)).is_some_and(is_newer);
         if let Some(newest) = answer.newest.filter(|_| is_news) {
             let mark = self.requester.mark_of_gap(now_us, self.requester.expiry.of_stream(now_us, key));
             let found = self.tracker.on_named(now_us, key, newest, mark);

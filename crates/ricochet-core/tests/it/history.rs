@@ -8,6 +8,7 @@ use crate::common::net::Net;
 use crate::common::written;
 
 const GROUP: GroupId = GroupId(7);
+const SECOND_US: u64 = 1_000_000;
 const KEPT: HistoryConfig = HistoryConfig { group_bytes: 4 << 20, bytes: 16 << 20, age_us: 600_000_000 };
 
 /// A net whose first nodes are in the group; the others may join.
@@ -373,5 +374,37 @@ fn times_that_a_member_makes_up_change_nothing_but_the_times() {
         send(&mut net, 0, 50, 200);
         net.advance(500_000);
         assert_eq!(numbers(&net, 2, 0), (200..550).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_member_that_holds_back_packets_does_not_say_that_its_history_is_complete() {
+    let mut net = net(2, 1, 0.0, 1, KEPT);
+    send(&mut net, 0, 10, 200);
+    net.advance(SECOND_US);
+    // What follows waits at node 1, as if its application read nothing.
+    net.side[1] = 1;
+    net.nodes[1].hold_losses(true);
+    send(&mut net, 0, 10, 200);
+    net.side[2] = 1;
+    net.join_late(2, GROUP, Wish::Last(5));
+    net.advance(SECOND_US);
+    assert_eq!(begins(&net, 2), (5, false));
+}
+
+#[test]
+fn a_joiner_learns_of_the_newest_packets_that_the_member_it_reads_from_has_missed() {
+    for seed in 0..8 {
+        let mut net = net(2, 1, 0.0, seed, KEPT);
+        send(&mut net, 0, 10, 200);
+        net.advance(SECOND_US);
+        // Node 1 hears nothing of these, nor of their announcements.
+        net.side[1] = 1;
+        send(&mut net, 0, 10, 200);
+        net.advance(120 * SECOND_US);
+        net.side[1] = 0;
+        net.join_late(2, GROUP, Wish::Last(5));
+        net.advance(2 * SECOND_US);
+        check_joined(&net, 2, 0, 5, seed);
     }
 }

@@ -234,6 +234,18 @@ fn a_member_that_was_cut_off_when_it_joined_does_not_say_that_its_values_are_all
 }
 
 #[test]
+fn a_member_that_holds_back_packets_does_not_say_that_its_values_are_all() {
+    let mut net = net(0, 2, 0.0, 1, KEYED);
+    net.join_late(0, GROUP, Wish::LastPerKey);
+    net.advance(3 * SECOND_US);
+    net.multicast_keyed(0, GROUP, b"key", b"value");
+    net.nodes[0].hold_losses(true);
+    net.join_late(1, GROUP, Wish::LastPerKey);
+    net.advance(SECOND_US);
+    assert_eq!(begins(&net, 1), (1, false));
+}
+
+#[test]
 fn keys_that_were_forgotten_are_told_and_memory_is_bounded() {
     for seed in 0..3 {
         let keyed = KeyedConfig { group_bytes: 100_000, bytes: 100_000, group_keys: 300 };
