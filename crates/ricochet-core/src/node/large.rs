@@ -1,5 +1,7 @@
 //! Messages longer than a packet: fragmentation and reassembly.
 
+use foundation::Seq;
+
 use super::{Node, Outbound};
 use crate::delivery::{FragmentsCounts, Progress};
 use crate::ids::{GroupId, StreamKey};
@@ -67,23 +69,44 @@ impl Node {
     ///
     /// Missing packets are awaited until the tracker gives them up. Those that are not known to be missing
     /// have not been sent yet: their sender may wait for its readers. They are awaited as long as it is a
-    /// member.
+    /// member. This node itself knows what it has sent.
     pub(super) fn expire_fragments(&mut self, now_us: u64, out: &mut impl Output) {
-        let Self { fragments, tracker, requester, .. } = self;
+        let Self { fragments, tracker, requester, announcer, keyed, config, .. } = self;
         if requester.holds_losses {
             return;
         }
-        let is_awaited = |key: StreamKey, last| {
+        let is_awaited = |key: StreamKey, last: Seq| {
+            if key.sender == config.id {
+                let precedes = |newest: u32| (newest.wrapping_sub(last.to_wire()) as i32) < 0;
+                return announcer.newest(key.group).is_some_and(precedes);
+            }
             let awaited = tracker.front(key).awaited;
             let is_missing = tracker.highest(key).is_some_and(|highest| awaited <= highest);
             awaited <= last && (is_missing || requester.is_present(key.sender))
         };
-        fragments.expire(now_us, is_awaited, &mut |lost| out.on_lost(lost));
+        fragments.expire(now_us, is_awaited, &mut |lost| {
+            keyed.on_lost(lost.key.group);
+            out.on_lost(lost);
+        });
+    }
+
+    /// Takes in a fragment. Reports the messages that this gives up, of any sender.
+    pub(super) fn take_fragment(
+        &mut self,
+        now_us: u64,
+        packet: &Message<'_>,
+        out: &mut impl Output,
+    ) -> Progress {
+        let Self { fragments, keyed, .. } = self;
+        fragments.take(now_us, packet, &mut |lost| {
+            keyed.on_lost(lost.key.group);
+            out.on_lost(lost);
+        })
     }
 
     /// Takes in a fragment, and delivers its message if that is complete.
     pub(super) fn reassemble(&mut self, now_us: u64, packet: &Message<'_>, out: &mut impl Output) {
-        match self.fragments.take(now_us, packet, &mut |lost| out.on_lost(lost)) {
+        match self.take_fragment(now_us, packet, out) {
             Progress::Whole(slot) => {
                 let Self { fragments, keyed, counts, .. } = self;
                 let whole = Message { past_us: packet.past_us, ..fragments.message(slot, packet.front) };

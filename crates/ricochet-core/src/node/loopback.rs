@@ -58,19 +58,19 @@ impl Node {
             sent: data.sent_us().map(|at_us| Sent { at_us, since_us: now_us }),
             enveloped: data.extras.enveloped,
         };
-        let Self { fragments, keyed, .. } = self;
-        let mut pass = |message: &Message<'_>| {
-            keyed.note(now_us, message);
-            if is_wanted {
-                out.deliver(message);
-            }
-        };
         if !data.fragment {
-            return pass(&packet);
+            self.keyed.note(now_us, &packet);
+            if is_wanted {
+                out.deliver(&packet);
+            }
+            return;
         }
-        if let Progress::Whole(slot) = fragments.take(now_us, &packet, &mut |_| {}) {
-            pass(&fragments.message(slot, packet.front));
-            fragments.on_delivered(slot);
+        let Progress::Whole(slot) = self.take_fragment(now_us, &packet, out) else { return };
+        let message = self.fragments.message(slot, packet.front);
+        self.keyed.note(now_us, &message);
+        if is_wanted {
+            out.deliver(&message);
         }
+        self.fragments.on_delivered(slot);
     }
 }
