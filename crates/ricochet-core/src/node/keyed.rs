@@ -184,7 +184,7 @@ impl Node {
                 self.counts.past += 1;
                 catch_up.on_fresh();
                 let near = catch_up.near(sender).map(Seq::first_seen);
-                out.deliver(&self.message_of(now_us, group, &record, near));
+                out.deliver(&self.message_of(now_us, group, &record, near, None));
             }
             catch_up.on_processed(length, Some(at_us));
         }
@@ -206,20 +206,25 @@ impl Node {
         let mut rest = &bytes[skip..];
         while let Ok(Some((record, length))) = KeyedRecord::read(rest) {
             if !record.is_deleted && record.sender != self.config.id {
-                let near = self.tracker.highest(StreamKey { sender: record.sender, group });
-                deliver(&self.message_of(now_us, group, &record, near));
+                let key = StreamKey { sender: record.sender, group };
+                let near = self.tracker.highest(key);
+                let front = near.map(|_| self.tracker.front(key));
+                deliver(&self.message_of(now_us, group, &record, near, front));
             }
             rest = &rest[length..];
         }
     }
 
-    /// Returns the message of a record, with the position nearest to `near`.
+    /// Returns the message of a record, with the position nearest to `near`. Nothing of its stream is awaited
+    /// up to `front`, or before the message if there is none: the messages between are not the last of their
+    /// keys.
     fn message_of<'r>(
         &self,
         now_us: u64,
         group: GroupId,
         record: &KeyedRecord<'r>,
         near: Option<Seq>,
+        front: Option<Front>,
     ) -> Message<'r> {
         let KeyedRecord { sender, seq, sent_us, at_us, message, .. } = *record;
         let seq = near.map_or(Seq::first_seen(seq), |near| Seq::from_wire(seq, near));
@@ -232,8 +237,7 @@ impl Node {
             packets: 1,
             how: How::Multicast,
             missed_us: None,
-            // Nothing before it is awaited: the messages between are not the last of their keys.
-            front: Front { settled: seq.plus(1), awaited: seq.plus(1) },
+            front: front.unwrap_or(Front { settled: seq.plus(1), awaited: seq.plus(1) }),
             past_us: Some(at_us),
             sent: Some(self.clocks.of_past(now_us, sender, sent_us, at_us)),
             enveloped: true,

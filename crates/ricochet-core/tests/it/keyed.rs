@@ -4,10 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use ricochet_core::wire::Envelope;
-use ricochet_core::{GroupId, HistoryConfig, HistoryNews, KeyedConfig, NodeConfig, NodeId, Wish};
+use ricochet_core::delivery::Released;
+use ricochet_core::message::{Message, Origin, Output, To};
+use ricochet_core::tracker::Lost;
+use ricochet_core::wire::{Data, Envelope, Extras};
+use ricochet_core::{
+    Fifo, FifoConfig, GroupId, HistoryConfig, HistoryNews, KeyedConfig, Member, Node, NodeConfig, NodeId,
+    View, Wish,
+};
 
 use crate::common::net::{Net, NetworkConditions};
+use crate::common::{groups, packet, written};
 
 const GROUP: GroupId = GroupId(7);
 const HISTORY: HistoryConfig = HistoryConfig { group_bytes: 4 << 20, bytes: 16 << 20, age_us: 600_000_000 };
@@ -243,6 +250,49 @@ fn a_member_that_holds_back_packets_does_not_say_that_its_values_are_all() {
     net.join_late(1, GROUP, Wish::LastPerKey);
     net.advance(SECOND_US);
     assert_eq!(begins(&net, 1), (1, false));
+}
+
+#[test]
+fn a_further_subscription_gets_a_value_that_is_recovered_later_in_its_order() {
+    let (config, groups) = (NodeConfig::prompt(NodeId(0)), groups(&[GROUP], 3));
+    let config = NodeConfig { history: HISTORY, keyed: KEYED, ..config };
+    let view = View::new([Member::new(NodeId(1), vec![GROUP])]);
+    let mut node = Node::new(config, groups, &view, 1).expect("in range");
+    let mut seen = Seen { fifo: Fifo::new(FifoConfig::default()).expect("in range"), seqs: Vec::new() };
+    let take = |node: &mut Node, seq: u32, out: &mut Seen| {
+        let mut payload = Vec::new();
+        Envelope { key: Some(&[seq as u8]), ..Envelope::default() }.write(&mut payload);
+        payload.push(7);
+        let packet = packet(NodeId(1), GROUP, seq, &payload);
+        let data = Data { extras: Extras { enveloped: true, ..packet.extras }, ..packet };
+        node.handle_datagram(1_000, Origin::Member, &written(|to| data.write(to)), out);
+    };
+    let mut first = Seen { fifo: Fifo::new(FifoConfig::default()).expect("in range"), seqs: Vec::new() };
+    [0, 1, 3].into_iter().for_each(|seq| take(&mut node, seq, &mut first));
+    node.replay(2_000, GROUP, Wish::LastPerKey, &mut |_| {}, &mut |message| seen.deliver(message));
+    assert_eq!(seen.seqs, [0, 1], "the packet before the last value is awaited");
+    take(&mut node, 2, &mut seen);
+    assert_eq!(seen.seqs, [0, 1, 2, 3]);
+}
+
+/// An ordered subscription: the numbers of its messages.
+struct Seen {
+    fifo: Fifo,
+    seqs: Vec<u32>,
+}
+
+impl Output for Seen {
+    fn send(&mut self, _: To, _: &[u8]) {}
+
+    fn deliver(&mut self, message: &Message<'_>) {
+        let Self { fifo, seqs } = self;
+        fifo.handle_message(0, message, &mut |released| match released {
+            Released::Message(message) => seqs.push(message.seq.to_wire()),
+            Released::Lost(lost) => panic!("{lost:?}"),
+        });
+    }
+
+    fn on_lost(&mut self, _: &Lost) {}
 }
 
 #[test]
