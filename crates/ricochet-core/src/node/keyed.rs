@@ -121,8 +121,12 @@ impl Snapshots {
 
 impl Node {
     /// Returns a copy of the last messages of a group for a node that joins; `None` if others read as many
-    /// copies as there may be.
+    /// copies as there may be. A node that repeats its request gets the same copy: it may have read a part of
+    /// it, or wait for the first offer, which tells the length of that copy.
     pub(super) fn copy_for(&mut self, now_us: u64, request: &HistoryRequest) -> Option<Arc<Copied>> {
+        if let Some(copied) = self.snapshots.of(now_us, request) {
+            return Some(copied);
+        }
         let HistoryRequest { from: node, token, group, .. } = *request;
         let snapshots = &mut self.snapshots;
         snapshots.retain(|reader| reader.ends_us() > now_us && (reader.node, reader.token) != (node, token));

@@ -7,7 +7,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use ricochet_core::delivery::Released;
 use ricochet_core::message::{Message, Origin, Output, To};
 use ricochet_core::tracker::Lost;
-use ricochet_core::wire::{Data, Envelope, Extras};
+use ricochet_core::wire::{Ask, Data, Datagram, Envelope, Extras, History, HistoryBody, HistoryRequest};
 use ricochet_core::{
     Fifo, FifoConfig, GroupId, HistoryConfig, HistoryNews, KeyedConfig, Member, Node, NodeConfig, NodeId,
     View, Wish,
@@ -250,6 +250,42 @@ fn a_member_that_holds_back_packets_does_not_say_that_its_values_are_all() {
     net.join_late(1, GROUP, Wish::LastPerKey);
     net.advance(SECOND_US);
     assert_eq!(begins(&net, 1), (1, false));
+}
+
+#[test]
+fn a_node_that_asks_again_gets_the_copy_that_it_was_offered() {
+    let mut net = net(2, 0, 0.0, 1, KEYED);
+    let ask = Ask::Offer(Wish::LastPerKey);
+    let request = HistoryRequest { from: NodeId(1), token: 1, group: GROUP, ask };
+    let request = written(|to| request.write(to));
+    let mut offers = Offers::default();
+    for key in 0..4_u8 {
+        net.multicast_keyed(0, GROUP, &[key], b"value");
+        net.nodes[0].handle_datagram(net.now_us, Origin::Member, &request, &mut offers);
+        net.advance(SECOND_US);
+    }
+    assert_eq!(offers.0, [offers.0[0]; 4], "the copy does not change while it is read");
+    net.advance(4 * SECOND_US);
+    net.nodes[0].handle_datagram(net.now_us, Origin::Member, &request, &mut offers);
+    assert!(offers.0[4] > offers.0[0], "a copy that nobody has read for a while is dropped");
+}
+
+/// Lengths of the copies that a node offers.
+#[derive(Default)]
+struct Offers(Vec<u64>);
+
+impl Output for Offers {
+    fn send(&mut self, _: To, datagram: &[u8]) {
+        if let Ok(Datagram::History(History { body: HistoryBody::Offer { .. }, end, .. })) =
+            Datagram::read(datagram)
+        {
+            self.0.push(end);
+        }
+    }
+
+    fn deliver(&mut self, _: &Message<'_>) {}
+
+    fn on_lost(&mut self, _: &Lost) {}
 }
 
 #[test]
