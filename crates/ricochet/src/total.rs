@@ -8,7 +8,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use ricochet_core::message::{Message as CoreMessage, SendOptions};
+use ricochet_core::message::Message as CoreMessage;
 use ricochet_core::order::{OrderNews, OrderOutput, Ordered, Total, TotalConfig, order_group};
 use ricochet_core::tracker::{Front, Lost as CoreLost};
 use ricochet_core::{GroupId, NodeId, StreamKey, View};
@@ -252,9 +252,7 @@ impl Core {
         let packets = self.out.flush_totals();
         let now_us = self.out.now_us;
         for (group, packet) in packets {
-            let sent =
-                self.node.multicast_large(now_us, group, &packet, SendOptions::default(), &mut self.out);
-            if let Err(error) = sent {
+            if let Err(error) = self.node.multicast_order(now_us, group, &packet, &mut self.out) {
                 tracing::warn!(%group, %error, "a packet of total order was not sent");
             }
         }

@@ -6,6 +6,7 @@ use super::{Node, Outbound};
 use crate::delivery::{FragmentsCounts, Progress};
 use crate::ids::{GroupId, StreamKey};
 use crate::message::{Message, Output, SendError, SendOptions};
+use crate::order::COPY_HEAD;
 use crate::wire::{Extras, FRAGMENTS_MAX, Fragment, SENT};
 
 impl Node {
@@ -22,11 +23,41 @@ impl Node {
         options: SendOptions,
         out: &mut impl Output,
     ) -> Result<u32, SendError> {
-        if message.len() <= self.payload_max {
-            return self.multicast(now_us, group, message, options, out);
-        }
         if message.len() > self.message_max() {
             return Err(SendError::TooLong { length: message.len(), payload_max: self.message_max() });
+        }
+        self.multicast_any(now_us, group, message, options, out)
+    }
+
+    /// Sends a [packet of total order](crate::order::OrderOutput::send) to the order group. It may hold a
+    /// message of any length, and is then longer than this.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing was sent.
+    pub fn multicast_order(
+        &mut self,
+        now_us: u64,
+        group: GroupId,
+        packet: &[u8],
+        out: &mut impl Output,
+    ) -> Result<u32, SendError> {
+        let payload_max = self.message_max() + COPY_HEAD;
+        if packet.len() > payload_max {
+            return Err(SendError::TooLong { length: packet.len(), payload_max });
+        }
+        self.multicast_any(now_us, group, packet, SendOptions::default(), out)
+    }
+
+    fn multicast_any(
+        &mut self,
+        now_us: u64,
+        group: GroupId,
+        message: &[u8],
+        options: SendOptions,
+        out: &mut impl Output,
+    ) -> Result<u32, SendError> {
+        if message.len() <= self.payload_max {
+            return self.multicast(now_us, group, message, options, out);
         }
         let mut scratch = std::mem::take(&mut self.symbol);
         let mut first = Err(SendError::TooManyGroups);

@@ -42,6 +42,7 @@ mod wire;
 pub use config::{TotalConfig, TotalCounts};
 pub use epoch::Epoch;
 pub use total::{OrderNews, OrderOutput, OrderStatus, Ordered, Total};
+pub(crate) use wire::COPY_HEAD;
 
 use crate::ids::GroupId;
 

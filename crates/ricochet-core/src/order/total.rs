@@ -71,7 +71,8 @@ pub enum OrderNews {
 
 /// Receiver of the stage's output.
 pub trait OrderOutput {
-    /// Sends a packet to the [order group](super::order_group).
+    /// Sends a packet to the [order group](super::order_group), with
+    /// [`Node::multicast_order`](crate::Node::multicast_order).
     fn send(&mut self, packet: &[u8]);
     /// Hands a message or news to the application.
     fn release(&mut self, ordered: Ordered<'_>);

@@ -16,6 +16,8 @@ use crate::ids::NodeId;
 
 /// Bit of a run's count: the run is lost.
 const LOST: u32 = 1 << 31;
+/// Length of a packet with a copy of a message before that message.
+pub(crate) const COPY_HEAD: usize = 31;
 /// Maximum number of runs in a packet.
 const RUNS_MAX: usize = 1 << 16;
 
@@ -544,6 +546,9 @@ mod tests {
         for body in bodies() {
             let bytes = body.write(head);
             assert_eq!(Body::read(&bytes, &|_| None), Ok((head, body.clone())));
+            if let Body::Copy { payload, .. } = body {
+                assert_eq!(bytes.len(), COPY_HEAD + payload.len());
+            }
             for cut in 0..bytes.len() {
                 let read = Body::read(&bytes[..cut], &|_| None);
                 assert!(read.is_err() || matches!(body, Body::Copy { .. }), "{body:?} cut to {cut}");

@@ -1,7 +1,7 @@
 //! Messages of several packets that take long to come.
 
 use ricochet_core::counters::GivenUp;
-use ricochet_core::message::{Message, Origin, Output, To};
+use ricochet_core::message::{Message, Origin, Output, SendError, To};
 use ricochet_core::node::NakConfig;
 use ricochet_core::tracker::Lost;
 use ricochet_core::wire::Data;
@@ -120,4 +120,51 @@ fn a_message_is_not_given_up_while_its_packets_may_be_held_back() {
     receiver.wait(14 * SECOND_US);
     receiver.take(2);
     assert_eq!(receiver.outcome(), (1, &[][..]));
+}
+
+/// Keeps the datagrams of a sender.
+#[derive(Default)]
+struct Sent(Vec<Vec<u8>>);
+
+impl Output for Sent {
+    fn send(&mut self, _: To, datagram: &[u8]) {
+        self.0.push(datagram.to_vec());
+    }
+
+    fn deliver(&mut self, _: &Message<'_>) {}
+
+    fn on_lost(&mut self, _: &Lost) {}
+}
+
+/// Notes the lengths of messages.
+#[derive(Default)]
+struct Lengths(Vec<usize>);
+
+impl Output for Lengths {
+    fn send(&mut self, _: To, _: &[u8]) {}
+
+    fn deliver(&mut self, message: &Message<'_>) {
+        self.0.push(message.payload.len());
+    }
+
+    fn on_lost(&mut self, lost: &Lost) {
+        panic!("{lost:?}");
+    }
+}
+
+#[test]
+fn a_packet_of_total_order_holds_even_the_longest_message() {
+    let node = |id| Node::new(NodeConfig::new(id), groups(&[GROUP], 1), &view(&[]), 1).expect("in range");
+    let (mut sender, mut receiver) = (node(SENDER), node(NodeId(0)));
+    let longest = sender.message_max() + 31;
+    let (mut sent, mut lengths) = (Sent::default(), Lengths::default());
+    let refused = sender.multicast_order(0, GROUP, &vec![7; longest + 1], &mut sent);
+    assert_eq!(refused, Err(SendError::TooLong { length: longest + 1, payload_max: longest }));
+    for length in [100, longest] {
+        sender.multicast_order(0, GROUP, &vec![7; length], &mut sent).expect("it fits");
+    }
+    for datagram in &sent.0 {
+        receiver.handle_datagram(0, Origin::Member, datagram, &mut lengths);
+    }
+    assert_eq!(lengths.0, [100, longest]);
 }

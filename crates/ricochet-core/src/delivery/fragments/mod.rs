@@ -21,6 +21,7 @@ use crate::counters::{GivenUp, Unfit};
 use crate::ids::{NodeId, StreamKey};
 use crate::links::{Ends, Links};
 use crate::message::{How, Message, Sent};
+use crate::order::COPY_HEAD;
 use crate::tracker::{Front, Lost};
 use crate::wire::Fragment;
 pub use config::{FragmentsConfig, FragmentsConfigError, FragmentsCounts};
@@ -106,6 +107,10 @@ pub(crate) struct Fragments {
 impl Fragments {
     pub(crate) fn new(config: FragmentsConfig) -> Result<Self, FragmentsConfigError> {
         config.check()?;
+        // A packet of total order may hold a message of any length.
+        let message_max = config.message_max + COPY_HEAD;
+        let bytes_max = config.bytes_max.max(message_max);
+        let config = FragmentsConfig { message_max, bytes_max, ..config };
         Ok(Self {
             // With twice the room the table rehashes in place and never grows.
             by_name: HashMap::with_capacity(2 * config.messages_max),
