@@ -35,6 +35,7 @@ mod course;
 mod drain;
 mod driver;
 mod error;
+mod filler;
 mod filter;
 #[cfg(feature = "futures")]
 mod futures;

@@ -13,9 +13,10 @@ use ricochet_core::order::{OrderNews, OrderOutput, Ordered, Total, TotalConfig, 
 use ricochet_core::tracker::{Front, Lost as CoreLost};
 use ricochet_core::{GroupId, NodeId, StreamKey, View};
 
+use crate::filler::{Filler, report};
 use crate::joining::JoinOptions;
 use crate::message::{Event, OrderChange};
-use crate::outward::{Consumer, Filler, Outward, report};
+use crate::outward::{Consumer, Outward};
 use crate::shared::Core;
 use crate::status::TotalStatus;
 
