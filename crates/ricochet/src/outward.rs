@@ -201,16 +201,21 @@ impl Outward {
         *fifo_due_us = [*fifo_due_us, fifo.poll_timeout()].into_iter().flatten().min();
     }
 
-    /// Calls `notify` with the ordering stage of each subscription that keeps a group in order.
+    /// Calls `notify` with the ordering stage of each subscription that keeps a stream in order.
     fn for_each_fifo(
         &mut self,
-        group: GroupId,
+        key: StreamKey,
         mut notify: impl FnMut(&mut Fifo, &mut dyn FnMut(Released<'_>)),
     ) {
         let (consumers, filler, fifo_due_us) = self.split();
-        let Some(joined) = filler.groups.get(&group) else { return };
+        let Some(joined) = filler.groups.get(&key.group) else { return };
+        let is_own = key.sender == filler.me.id;
         for &at in &joined.consumers {
-            if let Some(Consumer { queue, fifo: Some(fifo), .. }) = &mut consumers[at] {
+            let Some(consumer) = consumers[at].as_mut().filter(|consumer| consumer.loopback || !is_own)
+            else {
+                continue;
+            };
+            if let Consumer { queue, fifo: Some(fifo), .. } = consumer {
                 notify(fifo, &mut |released| filler.release(queue, &released));
                 *fifo_due_us = [*fifo_due_us, fifo.poll_timeout()].into_iter().flatten().min();
             }
@@ -277,20 +282,23 @@ impl Output for Outward {
     }
 
     fn on_lost(&mut self, lost: &CoreLost) {
-        if lost.key.sender == self.me.id {
-            // A message of this node that it did not put together for itself: it was sent.
-            return;
-        }
-        if self.totals.on_lost(lost) {
+        let is_own = lost.key.sender == self.me.id;
+        if self.totals.on_lost(lost) || (is_own && !self.wants_loopback(lost.key.group)) {
+            // A message of this node that it did not put together for itself was sent.
             return;
         }
         let Self { groups, consumers, losses, lost: total, .. } = self;
         let Some(joined) = groups.get(&lost.key.group) else { return };
         *total += losses.note(lost);
         for &at in &joined.consumers {
-            let Some(Consumer { queue, fifo: None, is_total: false, is_inbox, .. }) = &consumers[at] else {
+            let Some(Consumer { queue, fifo: None, is_total: false, loopback, is_inbox, .. }) =
+                &consumers[at]
+            else {
                 continue;
             };
+            if is_own && !loopback {
+                continue;
+            }
             let report = report(joined, lost);
             if *is_inbox {
                 // Which request it belonged to is lost too.
@@ -301,7 +309,7 @@ impl Output for Outward {
             queue.push_lost(report);
         }
         let now_us = self.now_us;
-        self.for_each_fifo(lost.key.group, |fifo, mut out| fifo.on_lost(now_us, lost, &mut out));
+        self.for_each_fifo(lost.key, |fifo, mut out| fifo.on_lost(now_us, lost, &mut out));
     }
 
     fn on_reader(&mut self, group: GroupId, reader: NodeId, news: ReaderNews) {
@@ -346,11 +354,67 @@ impl Output for Outward {
 
     fn on_restart(&mut self, key: StreamKey) {
         self.totals.on_restart(key);
-        self.for_each_fifo(key.group, |fifo, _| fifo.forget(|other| other == key));
+        self.for_each_fifo(key, |fifo, _| fifo.forget(|other| other == key));
     }
 
     fn on_settled(&mut self, key: StreamKey, front: Front) {
         self.totals.on_settled(key, front);
-        self.for_each_fifo(key.group, |fifo, mut out| fifo.on_settled(key, front, &mut out));
+        self.for_each_fifo(key, |fifo, mut out| fifo.on_settled(key, front, &mut out));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ricochet_core::counters::GivenUp;
+    use ricochet_core::message::{Message as CoreMessage, Output as _};
+    use ricochet_core::tracker::{Front, Lost as CoreLost};
+    use ricochet_core::{GroupId, NodeId, Seq, StreamKey};
+
+    use crate::error::TryRecvError;
+    use crate::joining::{JoinOptions, Order};
+    use crate::message::Event;
+    use crate::node::Node;
+    use crate::queue::Queue;
+
+    /// Returns the first numbers of the messages and losses that wait.
+    fn drained(queue: &Queue) -> Vec<(&'static str, u32)> {
+        let mut events = Vec::new();
+        loop {
+            match queue.try_pop() {
+                Ok(Event::Message(message)) => events.push(("message", message.seq())),
+                Ok(Event::Lost(lost)) => events.push(("lost", lost.first)),
+                Err(TryRecvError::Empty) => return events,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn lost(sender: NodeId, first: u32, last: u32) -> CoreLost {
+        let key = StreamKey { sender, group: GroupId::of_name("g") };
+        let [first, last] = [first, last].map(Seq::first_seen);
+        CoreLost { key, first, last, reason: GivenUp::Unanswered }
+    }
+
+    #[test]
+    fn losses_of_own_messages_are_told_where_these_are_wanted() {
+        let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+        let (driver, _) = builder.prepare().unwrap();
+        let shared = Arc::clone(&driver.shared);
+        let join = |order, loopback| {
+            shared.join(&["g"], &JoinOptions { order, loopback, ..JoinOptions::default() }).unwrap()
+        };
+        let handles = [Order::Unordered, Order::Fifo].map(|order| [false, true].map(|own| join(order, own)));
+        let mut core = shared.core_for_node();
+        let [seq, next] = [4, 5].map(Seq::first_seen);
+        let message = CoreMessage::new(shared.id, GroupId::of_name("g"), seq, b"own");
+        core.out.deliver(&CoreMessage { front: Front { settled: next, awaited: next }, ..message });
+        core.out.on_lost(&lost(shared.id, 5, 6));
+        drop(core);
+        for [without, with] in &handles {
+            assert_eq!(drained(&without.queue), []);
+            assert_eq!(drained(&with.queue), [("message", 4), ("lost", 5)]);
+        }
     }
 }
