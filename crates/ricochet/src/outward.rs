@@ -201,7 +201,8 @@ impl Outward {
         *fifo_due_us = [*fifo_due_us, fifo.poll_timeout()].into_iter().flatten().min();
     }
 
-    /// Calls `notify` with the ordering stage of each subscription that keeps a stream in order.
+    /// Calls `notify` with the ordering stage of each subscription that keeps a stream in order, unless it
+    /// waits for its history: messages of the past may precede what is known of the stream at present.
     fn for_each_fifo(
         &mut self,
         key: StreamKey,
@@ -215,6 +216,9 @@ impl Outward {
             else {
                 continue;
             };
+            if joined.past.is_later(at) {
+                continue;
+            }
             if let Consumer { queue, fifo: Some(fifo), .. } = consumer {
                 notify(fifo, &mut |released| filler.release(queue, &released));
                 *fifo_due_us = [*fifo_due_us, fifo.poll_timeout()].into_iter().flatten().min();
@@ -296,7 +300,7 @@ impl Output for Outward {
             else {
                 continue;
             };
-            if is_own && !loopback {
+            if (is_own && !loopback) || joined.past.is_later(at) {
                 continue;
             }
             let report = report(joined, lost);
@@ -376,6 +380,7 @@ mod tests {
     use crate::joining::{JoinOptions, Order};
     use crate::message::Event;
     use crate::node::Node;
+    use crate::past::Start;
     use crate::queue::Queue;
 
     /// Returns the first numbers of the messages and losses that wait.
@@ -395,6 +400,34 @@ mod tests {
         let key = StreamKey { sender, group: GroupId::of_name("g") };
         let [first, last] = [first, last].map(Seq::first_seen);
         CoreLost { key, first, last, reason: GivenUp::Unanswered }
+    }
+
+    #[test]
+    fn a_subscription_that_waits_for_its_history_gets_no_losses_of_its_present() {
+        let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+        let (driver, _) = builder.prepare().unwrap();
+        let shared = Arc::clone(&driver.shared);
+        let join = |order| {
+            let options = JoinOptions { order, from: Start::Last(9), ..JoinOptions::default() };
+            shared.join(&["g"], &options).unwrap()
+        };
+        let first = join(Order::Unordered);
+        let later = [join(Order::Unordered), join(Order::Fifo)];
+        let mut core = shared.core_for_node();
+        let lost = lost(NodeId(9), 5, 6);
+        core.out.on_lost(&lost);
+        let front = Front { settled: Seq::first_seen(7), awaited: Seq::first_seen(7) };
+        core.out.on_settled(lost.key, front);
+        // Its history begins before the packets that were lost.
+        let seq = Seq::first_seen(3);
+        let message = CoreMessage::new(NodeId(9), GroupId::of_name("g"), seq, b"past");
+        let message = CoreMessage { front, past_us: Some(1), ..message };
+        later.iter().for_each(|handle| core.out.deliver_to(handle.consumer, &message));
+        drop(core);
+        assert_eq!(drained(&first.queue), [("lost", 5)]);
+        for handle in &later {
+            assert_eq!(drained(&handle.queue), [("message", 3)]);
+        }
     }
 
     #[test]

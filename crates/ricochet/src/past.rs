@@ -100,6 +100,11 @@ impl Past {
         self.wish.is_some() || !self.parts.is_empty()
     }
 
+    /// Returns whether a consumer gets nothing until this node has read the history.
+    pub(crate) fn is_later(&self, consumer: usize) -> bool {
+        matches!(self.parts.get(&consumer), Some(Part::Later(_)))
+    }
+
     /// Returns whether a consumer gets a message now.
     pub(crate) fn takes(&self, consumer: usize, message: &CoreMessage<'_>) -> bool {
         match self.parts.get(&consumer) {
