@@ -1,5 +1,6 @@
 //! Events for the queues of subscriptions, made of the core's messages and losses.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -15,6 +16,7 @@ use crate::message::{Event, Lost, Member, Message};
 use crate::outward::Joined;
 use crate::pool::{Payload, Pool};
 use crate::queue::Queue;
+use crate::tasks::Tasks;
 
 /// State that is needed to fill the queues of subscriptions.
 pub(crate) struct Filler<'a> {
@@ -23,6 +25,8 @@ pub(crate) struct Filler<'a> {
     pub(crate) addresses: &'a NodeAddresses,
     pub(crate) requests: &'a HashMap<u64, Arc<Queue>>,
     pub(crate) me: Member,
+    /// Tasks that wait for what is queued.
+    pub(crate) tasks: &'a RefCell<Tasks>,
 }
 
 impl Filler<'_> {
@@ -32,7 +36,7 @@ impl Filler<'_> {
             Released::Message(message) => self.push(queue, message),
             Released::Lost(lost) => {
                 if let Some(joined) = self.groups.get(&lost.key.group) {
-                    queue.push_lost(report(joined, lost));
+                    self.wake(queue.push_lost(report(joined, lost)));
                 }
             }
         }
@@ -40,7 +44,7 @@ impl Filler<'_> {
 
     /// Queues a message, or the messages that share its packet.
     pub(crate) fn push(&self, queue: &Queue, message: &CoreMessage<'_>) {
-        self.open(message, |events| queue.push_all(events));
+        self.open(message, |events| self.wake(queue.push_all(events)));
     }
 
     /// Queues a message with its number in total order, or the messages that share its packet.
@@ -53,7 +57,7 @@ impl Filler<'_> {
             }
             other => other,
         };
-        self.open(message, |events| queue.push_all(events.map(numbered)));
+        self.open(message, |events| self.wake(queue.push_all(events.map(numbered))));
     }
 
     /// Passes replies to the requests that wait for them. Returns the number of those that no request waits
@@ -64,12 +68,17 @@ impl Filler<'_> {
             for event in events {
                 let Event::Message(reply) = event else { continue };
                 match reply.reply.and_then(|number| self.requests.get(&number)) {
-                    Some(queue) => queue.push_all(std::iter::once(Event::Message(reply))),
+                    Some(queue) => self.wake(queue.push_all(std::iter::once(Event::Message(reply)))),
                     None => unasked += 1,
                 }
             }
         });
         unasked
+    }
+
+    /// Lets tasks be woken when the core is released.
+    pub(crate) fn wake(&self, tasks: Tasks) {
+        self.tasks.borrow_mut().add(tasks);
     }
 
     /// Makes events of a message, or of the messages that share its packet. Those share a buffer too.

@@ -10,6 +10,7 @@ use crate::clock;
 use crate::error::SendError;
 use crate::sender::Outbound;
 use crate::shared::Shared;
+use crate::tasks::Tasks;
 
 /// Interval at which a waiting thread checks whether the node has ended.
 const CHECK: Duration = Duration::from_millis(100);
@@ -30,14 +31,15 @@ struct Inner {
 }
 
 impl Held {
-    /// Wakes all that wait.
-    pub(crate) fn on_change(&self) {
+    /// Wakes all threads that wait. Returns the tasks that do.
+    pub(crate) fn on_change(&self) -> Tasks {
         let mut inner = self.lock();
         inner.changes += 1;
         let tasks = std::mem::take(&mut inner.tasks);
         drop(inner);
         self.changed.notify_all();
-        tasks.into_iter().for_each(|(_, task)| task.wake());
+        let tasks: Vec<TaskWaker> = tasks.into_iter().map(|(_, task)| task).collect();
+        tasks.into()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

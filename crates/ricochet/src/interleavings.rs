@@ -133,7 +133,7 @@ fn a_reader_that_waits_for_the_descriptor_gets_all_messages_and_the_end() {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {
                 (0..MESSAGES).for_each(|seq| queue.push(numbered(seq)));
-                queue.close(RecvError::Closed);
+                queue.close(RecvError::Closed).wake();
             })
         };
         queue.ready().unwrap();
@@ -174,7 +174,7 @@ fn two_readers_that_create_the_descriptor_at_once_both_see_the_end() {
             })
             .collect();
         queue.push(numbered(0));
-        queue.close(RecvError::Closed);
+        queue.close(RecvError::Closed).wake();
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
 }
@@ -191,7 +191,7 @@ fn blocked_readers_share_the_messages_and_end_with_the_queue() {
             })
             .collect();
         (0..MESSAGES).for_each(|seq| queue.push(numbered(seq)));
-        queue.close(RecvError::Closed);
+        queue.close(RecvError::Closed).wake();
         let taken: usize = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
         assert_eq!(taken, MESSAGES as usize);
     });

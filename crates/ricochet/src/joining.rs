@@ -1,6 +1,6 @@
 //! Joining and leaving groups.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use ricochet_core::delivery::Fifo;
@@ -18,6 +18,7 @@ use crate::patterns::wire::PATTERN_LENGTH_MAX;
 use crate::policy::Policy;
 use crate::queue::{Bounds, Queue};
 use crate::shared::{Core, Gone, Shared};
+use crate::tasks::CoreGuard;
 
 /// Maximum capacity of a subscription's queue.
 const QUEUE_MAX: usize = 1 << 20;
@@ -215,12 +216,14 @@ impl Shared {
         }
         core.begin_totals(now_us, self.id, named, options);
         self.note_changes(&mut core, !new.is_empty());
-        drop(core);
+        let tasks = core.unlock();
         new.iter().for_each(|&(id, _)| self.outgoing.set_fragments(id, options.fragments));
         self.joined.write().unwrap_or_else(PoisonError::into_inner).extend(new.iter().map(|&(id, _)| id));
         let is_named = |id: GroupId| named.iter().any(|&(named, _)| named == id);
         let names = new.into_iter().filter(|&(id, _)| is_named(id)).map(|(_, name)| name);
         self.names.lock().unwrap_or_else(PoisonError::into_inner).on_joined(names);
+        drop(ip_groups);
+        tasks.wake();
         Ok(consumer)
     }
 
@@ -241,7 +244,7 @@ impl Shared {
         Consumer { queue, fifo, loopback, members, is_inbox: false, is_total }
     }
 
-    fn core_for_join(&self) -> Result<MutexGuard<'_, Core>, JoinError> {
+    fn core_for_join(&self) -> Result<CoreGuard<'_>, JoinError> {
         self.core().map_err(|gone| match gone {
             Gone::Closed => JoinError::Closed,
             Gone::Failed(why) => JoinError::Failed(why),
@@ -250,7 +253,7 @@ impl Shared {
 
     /// Leaves the groups of a subscription, except those of other subscriptions of this node.
     pub(crate) fn leave(&self, handle: &SubscriptionHandle) {
-        handle.queue.close(crate::error::RecvError::Closed);
+        handle.queue.close(crate::error::RecvError::Closed).wake();
         self.patterns.lock().unwrap_or_else(PoisonError::into_inner).remove(handle);
         let mut ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);
         // A node that has ended has left all groups.
@@ -279,12 +282,14 @@ impl Shared {
         }
         let group_addresses = core.out.group_addresses();
         self.note_changes(&mut core, !gone.is_empty());
-        drop(core);
+        let tasks = core.unlock();
         let mut joined = self.joined.write().unwrap_or_else(PoisonError::into_inner);
         joined.retain(|id| !gone.contains(id));
         drop(joined);
         gone.iter().for_each(|&id| self.outgoing.set_fragments(id, false));
         gone.iter().for_each(|&id| ip_groups.release(group_addresses.address(id).ip()));
+        drop(ip_groups);
+        tasks.wake();
     }
 
     /// Schedules the next change of the core's groups.

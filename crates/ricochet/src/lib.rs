@@ -78,6 +78,7 @@ mod start;
 pub mod status;
 mod subscription;
 mod sync;
+mod tasks;
 mod total;
 mod transmitter;
 pub mod view;

@@ -46,20 +46,20 @@ impl Outward {
             return;
         }
         let wanting = self.consumers.iter().flatten().filter(|consumer| consumer.members);
-        wanting.for_each(|consumer| consumer.queue.push_news(Event::Registry(news.clone())));
+        wanting.for_each(|consumer| self.tell(&consumer.queue, Event::Registry(news.clone())));
     }
 
     /// Tells a subscription that begins that the registry is away, if it is.
     pub(crate) fn tell_registry_away(&self, consumer: usize) {
         if let (Some(Some(consumer)), Some(news)) = (self.consumers.get(consumer), &self.registry_away) {
-            consumer.queue.push_news(Event::Registry(news.clone()));
+            self.tell(&consumer.queue, Event::Registry(news.clone()));
         }
     }
 
     fn tell_member(&self, consumer: usize, joined: &Joined, member: Member, change: MemberChange) {
         if let Some(Some(consumer)) = self.consumers.get(consumer).filter(|_| member.id != self.me().id) {
             let group = Arc::clone(&joined.name);
-            consumer.queue.push_news(Event::Member(MemberNews { group, member, change }));
+            self.tell(&consumer.queue, Event::Member(MemberNews { group, member, change }));
         }
     }
 

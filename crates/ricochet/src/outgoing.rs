@@ -172,15 +172,15 @@ impl Shared {
         // Checked while the lock is held: the end of the node takes it to wake the tasks.
         self.check_open()?;
         let sent = inner.push(message);
+        let mut first = None;
         if sent == Err(SendError::WouldBlock) && !inner.tasks.iter().any(|other| other.will_wake(task)) {
             // In a full list, the task that has waited longest tries again.
-            if inner.tasks.len() >= TASKS_MAX {
-                inner.tasks.swap_remove(0).wake();
-            }
+            first = (inner.tasks.len() >= TASKS_MAX).then(|| inner.tasks.swap_remove(0));
             inner.tasks.push(task.clone());
         }
         let is_due = inner.is_due(&sent);
         drop(inner);
+        first.into_iter().for_each(TaskWaker::wake);
         self.pass_on_if_due(is_due);
         sent
     }
@@ -303,7 +303,7 @@ impl Core {
             inner.taken = taken;
             (inner.waiting > 0, mem::take(&mut inner.tasks))
         };
-        tasks.into_iter().for_each(TaskWaker::wake);
+        out.tasks.get_mut().add(tasks.into());
         if has_waiting {
             outgoing.has_room.notify_all();
         }

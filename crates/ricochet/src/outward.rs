@@ -1,5 +1,6 @@
 //! The core's output: datagrams to the socket, messages to the subscriptions.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -14,11 +15,12 @@ use crate::addresses::{GroupAddresses, NodeAddresses};
 use crate::filler::{Filler, report};
 use crate::held::Held;
 use crate::marks::Marks;
-use crate::message::{Member, RegistryNews};
+use crate::message::{Event, Member, RegistryNews};
 use crate::news_log::Losses;
 use crate::past::Past;
 use crate::pool::Pool;
 use crate::queue::Queue;
+use crate::tasks::Tasks;
 use crate::total::Totals;
 use crate::transmitter::Datagrams;
 
@@ -95,6 +97,8 @@ pub(crate) struct Outward {
     pub(crate) unasked_replies: u64,
     /// Groups in total order.
     pub(crate) totals: Totals,
+    /// Tasks to be woken when the core is released.
+    pub(crate) tasks: RefCell<Tasks>,
     me: Member,
     group_addresses: GroupAddresses,
     marks: Marks,
@@ -130,6 +134,7 @@ impl Outward {
             requests: HashMap::new(),
             unasked_replies: 0,
             totals: Totals::default(),
+            tasks: RefCell::default(),
             group_addresses,
             marks,
             pool,
@@ -171,8 +176,13 @@ impl Outward {
 
     /// Splits off the consumers from what it takes to fill their queues.
     pub(crate) fn split(&mut self) -> (&mut [Option<Consumer>], Filler<'_>, &mut Option<u64>) {
-        let Self { groups, consumers, pool, addresses, requests, me, fifo_due_us, .. } = self;
-        (consumers, Filler { groups, pool, addresses, requests, me: *me }, fifo_due_us)
+        let Self { groups, consumers, pool, addresses, requests, me, fifo_due_us, tasks, .. } = self;
+        (consumers, Filler { groups, pool, addresses, requests, me: *me, tasks }, fifo_due_us)
+    }
+
+    /// Tells a subscription news.
+    pub(crate) fn tell(&self, queue: &Queue, news: Event) {
+        self.tasks.borrow_mut().add(queue.push_news(news));
     }
 
     /// Handles the timeouts of subscriptions that keep order.
@@ -291,7 +301,7 @@ impl Output for Outward {
             // A message of this node that it did not put together for itself was sent.
             return;
         }
-        let Self { groups, consumers, losses, lost: total, .. } = self;
+        let Self { groups, consumers, losses, lost: total, tasks, .. } = self;
         let Some(joined) = groups.get(&lost.key.group) else { return };
         *total += losses.note(lost);
         for &at in &joined.consumers {
@@ -310,7 +320,7 @@ impl Output for Outward {
                 tracing::warn!(%sender, "a reply, or a part of one, is lost: {reason}; a request has fewer replies");
                 continue;
             }
-            queue.push_lost(report);
+            tasks.get_mut().add(queue.push_lost(report));
         }
         let now_us = self.now_us;
         self.for_each_fifo(lost.key, |fifo, mut out| fifo.on_lost(now_us, lost, &mut out));
@@ -341,7 +351,7 @@ impl Output for Outward {
     }
 
     fn on_held(&mut self, _: GroupId, _: u32) {
-        self.held.on_change();
+        self.tasks.get_mut().add(self.held.on_change());
     }
 
     fn has_room(&mut self, group: GroupId, messages: u32) -> bool {

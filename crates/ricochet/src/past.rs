@@ -163,7 +163,8 @@ impl Outward {
             if *part == Part::All
                 && let Some(Some(consumer)) = self.consumers.get(at)
             {
-                consumer.queue.push_news(Event::History(History { group: Arc::clone(&joined.name), news }));
+                let group = Arc::clone(&joined.name);
+                self.tell(&consumer.queue, Event::History(History { group, news }));
             }
         }
     }
@@ -211,7 +212,7 @@ impl Core {
         let Some(name) = out.groups.get(&group).map(|joined| Arc::clone(&joined.name)) else { return };
         let tell = |out: &Outward, news| {
             if let Some(Some(consumer)) = out.consumers.get(consumer) {
-                consumer.queue.push_news(Event::History(History { group: Arc::clone(&name), news }));
+                out.tell(&consumer.queue, Event::History(History { group: Arc::clone(&name), news }));
             }
         };
         tell(out, HistoryNews::Begins { messages, is_complete });

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use hashbrown::HashSet;
@@ -27,6 +27,7 @@ use crate::replay::Windows;
 use crate::ring::{Ring, Slot};
 use crate::sightings::Sightings;
 use crate::sleep::Sleep;
+use crate::tasks::CoreGuard;
 use crate::transmitter::Transmitter;
 use crate::wake::Waker;
 
@@ -179,7 +180,7 @@ impl Shared {
     }
 
     /// Locks the core for an application's thread, unless the node has ended.
-    pub(crate) fn core(&self) -> Result<MutexGuard<'_, Core>, Gone> {
+    pub(crate) fn core(&self) -> Result<CoreGuard<'_>, Gone> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let core = self.core.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -188,14 +189,14 @@ impl Shared {
             // Checked while the core is locked: `end` sets both before it locks the core.
             Ok(_) if self.failed.get().is_some() => Err(Gone::Failed(failure())),
             Ok(_) if self.closing.load(Ordering::SeqCst) => Err(Gone::Closed),
-            Ok(core) => Ok(core),
+            Ok(core) => Ok(CoreGuard::new(core)),
             Err(_) => Err(Gone::Failed(failure())),
         }
     }
 
     /// Locks the core for an application's thread, unless another thread has it or the node has ended.
-    pub(crate) fn core_if_free(&self) -> Option<MutexGuard<'_, Core>> {
-        let core = self.core.try_lock().ok()?;
+    pub(crate) fn core_if_free(&self) -> Option<CoreGuard<'_>> {
+        let core = CoreGuard::new(self.core.try_lock().ok()?);
         self.ended().is_none().then_some(core)
     }
 
@@ -208,26 +209,28 @@ impl Shared {
     }
 
     /// Locks the core even if poisoned, for shutdown and statistics.
-    pub(crate) fn core_ignoring_poison(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn core_ignoring_poison(&self) -> CoreGuard<'_> {
+        CoreGuard::new(self.core.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Locks the core for the node's thread.
     ///
     /// # Panics
     /// If another thread panicked while it held the lock.
-    pub(crate) fn core_for_node(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(|_| panic!("another thread panicked within the core"))
+    pub(crate) fn core_for_node(&self) -> CoreGuard<'_> {
+        let core = self.core.lock();
+        CoreGuard::new(core.unwrap_or_else(|_| panic!("another thread panicked within the core")))
     }
 
-    /// Releases the core, and sends what it has put out.
-    pub(crate) fn release(&self, mut core: MutexGuard<'_, Core>) {
+    /// Releases the core, sends what it has put out, and wakes tasks.
+    pub(crate) fn release(&self, mut core: CoreGuard<'_>) {
         core.flush_totals();
         self.transmitter.hand_over(&mut core.out.datagrams);
-        drop(core);
+        let tasks = core.unlock();
         if self.transmitter.send() {
             self.sleep.wake_before(1);
         }
+        tasks.wake();
     }
 
     /// Lets waiting application threads lock the core before the node's thread locks it again.
@@ -258,7 +261,8 @@ impl Shared {
         self.closing.store(true, Ordering::SeqCst);
         let core = self.core_ignoring_poison();
         let queues = core.out.consumers.iter().flatten().map(|consumer| &consumer.queue);
-        queues.chain(core.out.requests.values()).for_each(|queue| queue.close(reason.clone()));
+        let queues = queues.chain(core.out.requests.values());
+        queues.for_each(|queue| core.out.tasks.borrow_mut().add(queue.close(reason.clone())));
         drop(core);
         // A thread that waits for members has either seen `closing`, or waits already and gets this
         // notification.
@@ -267,7 +271,7 @@ impl Shared {
         self.ring_has_room.notify_all();
         self.outgoing.wake_all();
         let held = Arc::clone(&self.core_ignoring_poison().out.held);
-        held.on_change();
+        held.on_change().wake();
     }
 
     /// Waits until the members that this node has sent to are known to hear its multicast, or to be deaf.
@@ -384,10 +388,14 @@ pub(crate) struct Batch {
 
 #[cfg(test)]
 mod tests {
+    use ricochet_core::Seq;
+    use ricochet_core::message::{Message as CoreMessage, Output as _};
+
     use super::*;
     use crate::error::{JoinError, SendError};
-    use crate::joining::JoinOptions;
+    use crate::joining::{Entrant, JoinOptions};
     use crate::node::Node;
+    use crate::past::Start;
     use crate::sender::Outbound;
 
     #[test]
@@ -409,6 +417,64 @@ mod tests {
             assert_eq!(sent, Err(SendError::Closed));
         });
         assert_eq!(shared.ip_groups.lock().unwrap().len(), 0);
+    }
+
+    /// A task that notes whether the locks of the node are free when it is woken.
+    struct Looker {
+        shared: Arc<Shared>,
+        were_free: Mutex<Vec<bool>>,
+    }
+
+    impl std::task::Wake for Looker {
+        fn wake(self: Arc<Self>) {
+            let is_free = self.shared.core.try_lock().is_ok() && self.shared.ip_groups.try_lock().is_ok();
+            self.were_free.lock().unwrap().push(is_free);
+        }
+    }
+
+    #[test]
+    fn tasks_are_woken_when_the_core_is_free() {
+        let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+        let (driver, _) = builder.prepare().unwrap();
+        let shared = Arc::clone(&driver.shared);
+        let handle = shared.join(&["g"], &JoinOptions::default()).unwrap();
+        let looker = Arc::new(Looker { shared: Arc::clone(&shared), were_free: Mutex::default() });
+        let task = std::task::Waker::from(Arc::clone(&looker));
+        let outbound = Outbound::plain(GroupId::of_name("g"), b"x");
+        let woken = || std::mem::take(&mut *looker.were_free.lock().unwrap());
+        // A message comes.
+        assert!(handle.queue.poll_pop(&task).is_pending());
+        let mut core = shared.core_for_node();
+        core.out.deliver(&CoreMessage::new(NodeId(9), outbound.group, Seq::first_seen(0), b"x"));
+        shared.release(core);
+        assert_eq!(woken(), [true]);
+        assert!(handle.queue.poll_pop(&task).is_ready());
+        // A subscription that waits joins another group, and gets what the node keeps of it.
+        let kept = shared.join(&["kept"], &JoinOptions::default()).unwrap();
+        assert!(handle.queue.poll_pop(&task).is_pending());
+        let options = JoinOptions { from: Start::Last(1), ..JoinOptions::default() };
+        let group = (GroupId::of_name("kept"), Arc::from("kept"));
+        shared.enter(Entrant::Known(handle.consumer, &handle.queue), &[group], &options).unwrap();
+        assert_eq!(woken(), [true]);
+        while handle.queue.try_pop().is_ok() {}
+        shared.leave(&kept);
+        // Members report what they hold.
+        let wait = shared.wait_for_holders(&outbound, 0, 1).unwrap();
+        assert!(wait.poll(&task).is_pending());
+        let mut core = shared.core_for_node();
+        core.out.on_held(outbound.group, 0);
+        shared.release(core);
+        assert_eq!(woken(), [true]);
+        // There is room for further messages.
+        let mut core = shared.core_for_node();
+        while shared.poll_send(&outbound, &task).is_ok() {}
+        core.pass_on(clock::now_us(), &shared.outgoing);
+        shared.release(core);
+        assert_eq!(woken(), [true]);
+        // The node ends.
+        assert!(handle.queue.poll_pop(&task).is_pending() && wait.poll(&task).is_pending());
+        shared.end(None);
+        assert_eq!(woken(), [true; 2]);
     }
 
     #[test]

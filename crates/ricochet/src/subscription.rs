@@ -296,7 +296,7 @@ mod tests {
             OrderNews::Missed { from: 4, continues: 9 },
         ];
         for news in [OrderNews::Begins { number: 0 }, losses[0], OrderNews::Stalled, losses[1]] {
-            queue.push_news(Event::Order(change(news)));
+            queue.push_news(Event::Order(change(news))).wake();
             queue.push(numbered(0));
         }
         for _ in 0..4 {
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(subscription.take_order_losses(), losses.map(change));
         assert_eq!(subscription.take_order_losses(), []);
         for _ in 0..=ORDER_MAX {
-            queue.push_news(Event::Order(change(losses[0])));
+            queue.push_news(Event::Order(change(losses[0]))).wake();
             queue.push(numbered(0));
             subscription.try_recv().unwrap();
         }

@@ -186,11 +186,13 @@ impl OrderOutput for Stage<'_> {
             Ordered::Message { number, message } => {
                 queues.for_each(|queue| self.filler.push_numbered(queue, &message, number));
             }
-            Ordered::Lost { lost, .. } => queues.for_each(|queue| queue.push_lost(report(joined, &lost))),
+            Ordered::Lost { lost, .. } => {
+                queues.for_each(|queue| self.filler.wake(queue.push_lost(report(joined, &lost))));
+            }
             Ordered::News(news) => {
                 tell(&joined.name, news);
                 let change = OrderChange { group: Arc::clone(&joined.name), news };
-                queues.for_each(|queue| queue.push_news(Event::Order(change.clone())));
+                queues.for_each(|queue| self.filler.wake(queue.push_news(Event::Order(change.clone()))));
             }
         }
     }

@@ -142,15 +142,17 @@ impl Shared {
         let text = Arc::clone(&pattern.text);
         let tell = |change| {
             let (group, pattern) = (Arc::clone(name), Arc::clone(&text));
-            queue.push_news(Event::Group(GroupNews { group, pattern, change }));
+            queue.push_news(Event::Group(GroupNews { group, pattern, change }))
         };
         if pattern.found.len() >= FOUND_MAX {
             if !std::mem::replace(&mut pattern.is_full, true) {
+                drop(patterns);
                 tracing::warn!(pattern = &*text, FOUND_MAX, "a pattern has found as many groups as it may");
                 tell(GroupChange::Refused(format!(
                     "expected at most {FOUND_MAX} groups that match a pattern, saw one more; use a pattern that \
                      matches fewer, or several"
-                )));
+                )))
+                .wake();
             }
             return;
         }
@@ -158,11 +160,11 @@ impl Shared {
         drop(patterns);
         let group = (ricochet_core::GroupId::of_name(name), Arc::clone(name));
         match self.enter(Entrant::Known(consumer, &queue), &[group], &options) {
-            Ok(_) => tell(GroupChange::Found),
+            Ok(_) => tell(GroupChange::Found).wake(),
             Err(JoinError::Closed) => {}
             Err(error) => {
                 tracing::warn!(pattern = &*text, group = &**name, %error, "a group that matches is not joined");
-                tell(GroupChange::Refused(error.to_string()));
+                tell(GroupChange::Refused(error.to_string())).wake();
             }
         }
     }

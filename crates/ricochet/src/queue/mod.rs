@@ -20,6 +20,7 @@ use crate::error::{RecvError, RecvIntoError, RecvTimeoutError, TryRecvError};
 use crate::message::{Event, Lost, Message};
 use crate::policy::Policy;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::tasks::Tasks;
 use crate::wake::Waker;
 
 /// Maximum number of tasks that wait for an event. Another one wakes them, so that all try again.
@@ -80,14 +81,14 @@ impl Queue {
     /// Adds a message.
     #[cfg(test)]
     pub(crate) fn push(&self, message: Message) {
-        self.push_all(std::iter::once(Event::Message(message)));
+        self.push_all(std::iter::once(Event::Message(message))).wake();
     }
 
     /// Adds messages that came together, and reports about some of them.
-    pub(crate) fn push_all(&self, events: impl Iterator<Item = Event>) {
+    pub(crate) fn push_all(&self, events: impl Iterator<Item = Event>) -> Tasks {
         let mut inner = self.lock();
         if inner.closed.is_some() {
-            return;
+            return Tasks::default();
         }
         for event in events {
             match event {
@@ -99,7 +100,7 @@ impl Queue {
                 }
             }
         }
-        self.notify_reader(inner);
+        self.notify_reader(inner)
     }
 
     fn add(&self, inner: &mut Inner, message: Message) {
@@ -141,13 +142,13 @@ impl Queue {
     }
 
     /// Adds a report of messages that will not come.
-    pub(crate) fn push_lost(&self, lost: Lost) {
-        self.push_all(std::iter::once(Event::Lost(lost)));
+    pub(crate) fn push_lost(&self, lost: Lost) -> Tasks {
+        self.push_all(std::iter::once(Event::Lost(lost)))
     }
 
     /// Adds news about the messages of the past, or about members.
-    pub(crate) fn push_news(&self, news: Event) {
-        self.push_all(std::iter::once(news));
+    pub(crate) fn push_news(&self, news: Event) -> Tasks {
+        self.push_all(std::iter::once(news))
     }
 
     /// Returns the number of messages dropped since the last call.
@@ -163,15 +164,15 @@ impl Queue {
     }
 
     /// Closes the queue to new events. Queued events can still be taken. Only the first reason counts.
-    pub(crate) fn close(&self, reason: RecvError) {
+    pub(crate) fn close(&self, reason: RecvError) -> Tasks {
         let mut inner = self.lock();
         inner.closed.get_or_insert(reason);
         self.release(&mut inner);
         let tasks = mem::take(&mut inner.tasks);
         drop(inner);
         self.arrived.notify_all();
-        tasks.into_iter().for_each(TaskWaker::wake);
         self.wake_reader();
+        tasks.into()
     }
 
     /// Returns the next event without waiting. If there is none, arms the descriptor.
@@ -367,7 +368,7 @@ impl Queue {
         }
     }
 
-    fn notify_reader(&self, mut inner: MutexGuard<'_, Inner>) {
+    fn notify_reader(&self, mut inner: MutexGuard<'_, Inner>) -> Tasks {
         // Within the lock: after it, a reader could take the event and arm the descriptor before it became
         // readable. The reader would then find it readable, and nothing to read, again and again.
         if mem::take(&mut inner.armed) {
@@ -381,7 +382,7 @@ impl Queue {
         if is_awaited {
             self.arrived.notify_all();
         }
-        tasks.into_iter().for_each(TaskWaker::wake);
+        tasks.into()
     }
 
     fn wake_reader(&self) {

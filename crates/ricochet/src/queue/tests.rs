@@ -113,7 +113,7 @@ fn a_blocking_queue_exerts_backpressure_until_a_quarter_is_free() {
 fn a_closed_queue_exerts_no_backpressure_and_still_gives_its_messages() {
     let (queue, backpressure) = queue(2, Policy::Block);
     (0..3).for_each(|seq| queue.push(numbered(seq)));
-    queue.close(RecvError::Closed);
+    queue.close(RecvError::Closed).wake();
     assert!(!backpressure.is_active());
     queue.push(numbered(9));
     assert_eq!(drained(&queue), [0, 1, 2]);
@@ -126,10 +126,10 @@ fn a_closed_queue_exerts_no_backpressure_and_still_gives_its_messages() {
 fn loss_reports_keep_their_place_and_are_bounded() {
     let (queue, _) = queue(8, Policy::DropOldest);
     queue.push(numbered(1));
-    queue.push_lost(lost(2));
+    queue.push_lost(lost(2)).wake();
     queue.push(numbered(3));
     assert_eq!(drained(&queue), [1, -2, 3]);
-    (0..2 * LOST_MAX as u32).for_each(|seq| queue.push_lost(lost(seq)));
+    (0..2 * LOST_MAX as u32).for_each(|seq| queue.push_lost(lost(seq)).wake());
     queue.push(numbered(4));
     assert_eq!(queue.counts().reports_dropped, LOST_MAX as u64);
     assert_eq!(queue.counts().lost, 2 * LOST_MAX as u64 + 1);
@@ -151,17 +151,17 @@ fn order_of(queue: &Queue) -> Vec<OrderNews> {
 #[test]
 fn losses_do_not_push_out_the_news_that_messages_were_not_agreed_on() {
     let (queue, _) = queue(8, Policy::DropOldest);
-    (0..2 * LOST_MAX as u32).for_each(|seq| queue.push_lost(lost(seq)));
+    (0..2 * LOST_MAX as u32).for_each(|seq| queue.push_lost(lost(seq)).wake());
     let broken = OrderNews::Broken { from: 1, delivered: 3, continues: 1 };
-    queue.push_news(order(broken));
-    queue.push_lost(lost(0));
+    queue.push_news(order(broken)).wake();
+    queue.push_lost(lost(0)).wake();
     assert_eq!(
         queue.counts().reports_dropped,
         LOST_MAX as u64 + 1,
         "reports have as much room as without the news"
     );
     assert_eq!(order_of(&queue), [broken]);
-    queue.push_lost(lost(0));
+    queue.push_lost(lost(0)).wake();
     assert_eq!(drained(&queue), [0], "there is room again");
 }
 
@@ -169,14 +169,14 @@ fn losses_do_not_push_out_the_news_that_messages_were_not_agreed_on() {
 fn of_the_news_about_total_order_the_newest_losses_are_kept() {
     let (queue, _) = queue(8, Policy::DropOldest);
     let missed = |from: u64| OrderNews::Missed { from, continues: from + 1 };
-    (0..3).for_each(|from| queue.push_news(order(missed(from))));
+    (0..3).for_each(|from| queue.push_news(order(missed(from))).wake());
     for _ in 0..ORDER_MAX {
-        queue.push_news(order(OrderNews::Stalled));
-        queue.push_news(order(OrderNews::Resumed));
+        queue.push_news(order(OrderNews::Stalled)).wake();
+        queue.push_news(order(OrderNews::Resumed)).wake();
     }
     assert_eq!(queue.counts().reports_dropped, ORDER_MAX as u64 + 3);
-    (3..ORDER_MAX as u64 + 2).for_each(|from| queue.push_news(order(missed(from))));
-    queue.push_news(order(OrderNews::Stalled));
+    (3..ORDER_MAX as u64 + 2).for_each(|from| queue.push_news(order(missed(from))).wake());
+    queue.push_news(order(OrderNews::Stalled)).wake();
     let kept = order_of(&queue);
     assert!(kept.iter().copied().eq((2..ORDER_MAX as u64 + 2).map(missed)), "{kept:?}");
 }
@@ -196,7 +196,7 @@ fn the_descriptor_is_readable_once_a_message_follows_an_empty_queue() {
     assert!(readable(fd), "until a reader finds the queue empty");
     assert_eq!(drained(&queue), [3]);
     assert!(!readable(fd));
-    queue.close(RecvError::Closed);
+    queue.close(RecvError::Closed).wake();
     assert!(readable(fd));
 }
 
@@ -251,12 +251,12 @@ fn a_task_that_waits_is_woken_once_by_an_event_and_by_the_end() {
     assert!(matches!(queue.poll_pop(&task), Poll::Ready(Ok(Event::Message(_)))));
     assert!(queue.poll_pop(&task).is_pending() && queue.poll_pop(&task).is_pending());
     assert_eq!(woken(), 0);
-    queue.push_all([1, 2].map(|number| Event::Message(numbered(number))).into_iter());
-    queue.push_lost(lost(3));
+    queue.push_all([1, 2].map(|number| Event::Message(numbered(number))).into_iter()).wake();
+    queue.push_lost(lost(3)).wake();
     assert_eq!(woken(), 1, "a task that was woken looks for all");
     assert_eq!(drained(&queue), [1, 2, -3]);
     assert!(queue.poll_pop(&task).is_pending());
-    queue.close(RecvError::Closed);
+    queue.close(RecvError::Closed).wake();
     assert_eq!(woken(), 2);
     assert!(matches!(queue.poll_pop(&task), Poll::Ready(Err(RecvError::Closed))));
 }
@@ -294,7 +294,7 @@ fn a_message_that_does_not_fit_stays_in_its_place() {
     assert_eq!(queue.pop_fitting(0, now).unwrap_err(), RecvIntoError::Timeout);
     assert!(!readable(ready));
     queue.push(numbered(0));
-    queue.push_lost(lost(1));
+    queue.push_lost(lost(1)).wake();
     queue.push(numbered(2));
     for _ in 0..3 {
         let error = queue.pop_fitting(0, None).unwrap_err();
@@ -314,7 +314,7 @@ fn a_message_that_does_not_fit_stays_in_its_place() {
     assert!(!readable(ready), "the descriptor waits for the next event");
     queue.push(numbered(3));
     assert!(readable(ready));
-    queue.close(RecvError::Closed);
+    queue.close(RecvError::Closed).wake();
     assert_eq!(seq(queue.pop_fitting(9, None)), 3);
     assert_eq!(queue.pop_fitting(9, None).unwrap_err(), RecvIntoError::Closed);
 }
