@@ -203,7 +203,12 @@ pub unsafe extern "C" fn ricochet_subscription_fd(subscription: *const ricochet_
             let text = format!("cannot create an event descriptor: {error}");
             Failure::new(ricochet_result::RICOCHET_FAILED, text)
         };
-        subscription.inner.ready_fd().map(|fd| fd.as_raw_fd()).map_err(failed)
+        let fd = subscription.inner.ready_fd().map_err(failed)?;
+        // Such a message left the queue, perhaps while there was no descriptor yet.
+        if !subscription.back().is_empty() {
+            subscription.inner.make_ready();
+        }
+        Ok(fd.as_raw_fd())
     })
 }
 

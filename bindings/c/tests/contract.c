@@ -104,6 +104,26 @@ static void a_message_too_long_for_the_buffer_is_not_lost(ricochet_subscription 
     EXPECT(ricochet_recv(subscription, buffer, 1, RICOCHET_NOW, NULL) == RICOCHET_INVALID);
 }
 
+static void a_descriptor_that_is_created_late_tells_of_a_message_too_long(ricochet_node *receiver, ricochet_node *node) {
+    const char *const groups[] = {"late"};
+    ricochet_subscription *late = NULL;
+    ricochet_sender *sender = NULL;
+    ricochet_received received;
+    char buffer[16];
+    EXPECT(ricochet_join(receiver, groups, 1, NULL, &late) == RICOCHET_OK);
+    EXPECT(ricochet_sender_new(node, "late", 0, &sender) == RICOCHET_OK);
+    EXPECT(ricochet_node_wait_for_members(node, "late", 1, PATIENCE) == RICOCHET_OK);
+    EXPECT(ricochet_send(sender, "late", 4, RICOCHET_FOREVER, NULL) == RICOCHET_OK);
+    EXPECT(ricochet_recv(late, NULL, 0, PATIENCE, &received) == RICOCHET_TOO_SMALL);
+    int fd = ricochet_subscription_fd(late);
+    EXPECT(is_readable(fd, 0));
+    EXPECT(ricochet_recv(late, buffer, sizeof buffer, RICOCHET_NOW, &received) == RICOCHET_OK);
+    EXPECT(ricochet_recv(late, buffer, sizeof buffer, RICOCHET_NOW, &received) == RICOCHET_TIMEOUT);
+    EXPECT(!is_readable(fd, 0));
+    ricochet_sender_free(sender);
+    ricochet_subscription_free(late);
+}
+
 static void long_and_held_messages(ricochet_node *node, ricochet_subscription *subscription, ricochet_sender *sender) {
     size_t length = ricochet_node_payload_max(node) + 1;
     char *large = calloc(1, length);
@@ -324,6 +344,7 @@ int main(void) {
     EXPECT(ricochet_sender_new(node, "contract", 0, &sender) == RICOCHET_OK);
 
     a_message_too_long_for_the_buffer_is_not_lost(subscription, sender);
+    a_descriptor_that_is_created_late_tells_of_a_message_too_long(receiver, node);
     long_and_held_messages(node, subscription, sender);
     a_slow_reader_is_told(receiver, node);
     a_sender_is_told_of_room(receiver, node);

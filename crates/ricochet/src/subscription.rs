@@ -212,6 +212,13 @@ impl Subscription {
         self.handle.queue.ready()
     }
 
+    /// Makes the [descriptor](Self::ready_fd) readable until an attempt to receive finds nothing, for bindings
+    /// that keep a message back.
+    #[doc(hidden)]
+    pub fn make_ready(&self) {
+        self.handle.queue.make_ready();
+    }
+
     /// Returns the names of the groups in the order in which they were given.
     pub fn groups(&self) -> impl Iterator<Item = &str> {
         self.handle.groups.iter().map(|(_, name)| &**name)

@@ -295,6 +295,13 @@ impl Queue {
         self.ready.get().map(AsFd::as_fd).ok_or_else(|| io::Error::other("the descriptor was not created"))
     }
 
+    /// Makes the descriptor readable until a reader finds the queue empty.
+    pub(crate) fn make_ready(&self) {
+        let mut inner = self.lock();
+        inner.armed = false;
+        self.wake_reader();
+    }
+
     /// Waits until the descriptor is readable, on a thread that Shuttle schedules.
     #[cfg(shuttle)]
     pub(crate) fn wait_until_ready(&self) {

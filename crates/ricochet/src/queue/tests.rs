@@ -196,6 +196,10 @@ fn the_descriptor_is_readable_once_a_message_follows_an_empty_queue() {
     assert!(readable(fd), "until a reader finds the queue empty");
     assert_eq!(drained(&queue), [3]);
     assert!(!readable(fd));
+    queue.make_ready();
+    assert!(readable(fd), "a reader keeps a message back");
+    assert!(drained(&queue).is_empty());
+    assert!(!readable(fd));
     queue.close(RecvError::Closed).wake();
     assert!(readable(fd));
 }
