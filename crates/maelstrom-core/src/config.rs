@@ -314,6 +314,11 @@ impl PeerConfig {
         unknown.or_else(|| numbers().next()).map(|(number, _)| number)
     }
 
+    /// Number of the path that a Hello from an unknown address to this socket moves, if there is such a path.
+    pub(crate) fn callable_at(&self, door: usize) -> Option<usize> {
+        if self.may_move_on(0, door) { Some(0) } else { self.movable_at(door) }
+    }
+
     /// Whether the peer's own datagrams to this socket show its address on a path.
     pub(crate) fn may_move_on(&self, path: usize, door: usize) -> bool {
         match path.checked_sub(1) {

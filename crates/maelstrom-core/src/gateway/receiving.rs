@@ -66,7 +66,7 @@ impl Gateway {
         let is_known = self.peers.iter().any(|peer| peer.config.path_of(from).is_some());
         let may_be = |peer: &&mut Peer| match peer.config.path_of(from) {
             Some(_) => true,
-            None => !is_known && peer.config.may_move() && !peer.is_up(),
+            None => !is_known && peer.config.callable_at(from.door).is_some() && !peer.is_up(),
         };
         self.peers.iter_mut().filter(may_be).for_each(|peer| peer.on_other_version(now_us, version));
     }
@@ -85,7 +85,7 @@ impl Gateway {
             None if from.door > 0 => return Err(Rejected::UnknownSender),
             path => path.unwrap_or(0),
         };
-        let may_move = from.door == 0 && config.may_move() || config.movable_at(from.door).is_some();
+        let may_move = config.callable_at(from.door).is_some();
         let place = if may_move { self.place_of(index, from.address) } else { None };
         let peer = &mut self.peers[index];
         let len = datagram.len();
@@ -108,19 +108,20 @@ impl Gateway {
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
         let known = self.peers.iter().position(|peer| peer.config.path_of(from).is_some());
-        let roamers = self.peers.iter().filter(|peer| peer.config.may_move()).count();
+        let may_move = |peer: &Peer| peer.config.callable_at(from.door).is_some();
+        let roamers = self.peers.iter().filter(|peer| may_move(peer)).count();
         let is_of = |index: &usize| roamers == 0 || self.peers[*index].opens(datagram);
         let index = match known.filter(is_of) {
             Some(index) => Some(index),
             // A NAT may have given the address of one peer to another.
             None if roamers > 0 && !self.attempts.take(now_us, roamers) => return Err(Rejected::Unopened),
-            None => self.peers.iter().position(|peer| peer.config.may_move() && peer.opens(datagram)),
+            None => self.peers.iter().position(|peer| may_move(peer) && peer.opens(datagram)),
         };
         let Some(index) = index.or(known) else {
-            self.find_sender(now_us, from.address, datagram);
+            self.find_sender(now_us, from, datagram);
             return Err(Rejected::UnknownSender);
         };
-        let may_move = from.door == 0 && self.peers[index].config.may_move();
+        let may_move = may_move(&self.peers[index]);
         let place = if may_move { self.place_of(index, from.address) } else { None };
         let (peer, entropy) = (&mut self.peers[index], &mut |bytes: &mut [u8]| self.entropy.fill(bytes));
         if peer.config.path_of(from).is_some() {
@@ -130,10 +131,11 @@ impl Gateway {
                 result => result,
             };
         }
-        let Some(from) = place else {
+        let Some(address) = place else {
             peer.on_unusable_address(now_us, from.address);
             return Err(Rejected::UnknownSender);
         };
+        let from = Source { address, ..from };
         let result = peer.handle_hello_elsewhere(now_us, from, part, datagram, entropy, out);
         self.follow(index);
         result
@@ -142,11 +144,12 @@ impl Gateway {
     /// Finds the peer with a stated address whose Hello comes from another one, for the operator. Strangers
     /// cannot make us do much work.
     #[cold]
-    fn find_sender(&mut self, now_us: u64, from: SocketAddr, datagram: &[u8]) {
+    fn find_sender(&mut self, now_us: u64, from: Source, datagram: &[u8]) {
         if now_us >= self.next_stray_us {
             self.next_stray_us = now_us + STRAY_US;
-            let mut stated = self.peers.iter_mut().filter(|peer| !peer.config.may_move());
-            let _ = stated.any(|peer| peer.handle_stray_hello(now_us, from, datagram));
+            let is_stated = |peer: &&mut Peer| peer.config.callable_at(from.door).is_none();
+            let mut stated = self.peers.iter_mut().filter(is_stated);
+            let _ = stated.any(|peer| peer.handle_stray_hello(now_us, from.address, datagram));
         }
     }
 

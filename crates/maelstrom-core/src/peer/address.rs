@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{Peer, Token};
 use crate::channel::{SILENCE_US, Trouble};
-use crate::config::Whereabouts;
+use crate::config::{Source, Whereabouts};
 use crate::exchange::EphemeralKey;
 use crate::keys::Keys;
 use crate::outbox::{Envelope, Outbox};
@@ -49,7 +49,7 @@ pub(super) struct Roaming {
 /// A Hello from another address, and the token that was told there alone.
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    from: SocketAddr,
+    from: Source,
     far_token: Token,
     token: Token,
     first_us: u64,
@@ -63,17 +63,12 @@ impl Roaming {
 
     /// Returns the token that a Hello echoes to the address at which it was told, and the ephemeral key that
     /// was told with it.
-    pub(super) fn echoed(
-        &self,
-        now_us: u64,
-        from: SocketAddr,
-        hello: &Hello,
-    ) -> Option<(Token, EphemeralKey)> {
+    pub(super) fn echoed(&self, now_us: u64, from: Source, hello: &Hello) -> Option<(Token, EphemeralKey)> {
         let call = self.call(now_us, from, hello.token)?;
         if call.token == hello.echo { Some((call.token, self.ephemeral.clone()?)) } else { None }
     }
 
-    fn call(&self, now_us: u64, from: SocketAddr, far_token: Token) -> Option<&Call> {
+    fn call(&self, now_us: u64, from: Source, far_token: Token) -> Option<&Call> {
         let is_it = |call: &&Call| (call.from, call.far_token) == (from, far_token);
         self.calls.iter().find(is_it).filter(|call| now_us < call.first_us + ECHO_US)
     }
@@ -131,6 +126,12 @@ impl Peer {
                 other.address = SocketAddr::new(nowhere(address), 0);
             }
         }
+    }
+
+    /// Moves the path on which the peer may be there to the source of a Hello that begins a session.
+    pub(super) fn move_to(&mut self, from: Source) {
+        let path = self.config.callable_at(from.door);
+        path.into_iter().for_each(|path| self.move_on_path(path, from.address));
     }
 
     /// Number of changes of the address.
@@ -202,7 +203,7 @@ impl Peer {
     pub(super) fn call_back(
         &mut self,
         now_us: u64,
-        from: SocketAddr,
+        from: Source,
         far_token: Token,
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
@@ -224,7 +225,7 @@ impl Peer {
         let (watched, is_tunnel) = (self.to_list(), self.config.is_tunnel);
         let (echo, previous) = (far_token, Token::UNKNOWN);
         let hello = Hello { token, echo, previous, public, restarts: false, is_tunnel, watched };
-        let to = Envelope::to(self.index).at(Some(from));
+        let to = Envelope::to(self.index).back(from);
         self.send_as(&hello, &Keys::of(&self.config), to, entropy, out);
     }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 
 use super::{PAST_MAX, Peer};
+use crate::config::Source;
 use crate::counters::{Rejected, Unsent};
 use crate::greeting::Seen;
 use crate::key::Token;
@@ -62,7 +63,7 @@ impl Peer {
     pub(crate) fn handle_hello_elsewhere(
         &mut self,
         now_us: u64,
-        from: SocketAddr,
+        from: Source,
         part: KeyPart,
         datagram: &mut [u8],
         entropy: &mut impl FnMut(&mut [u8]),
@@ -73,15 +74,15 @@ impl Peer {
         if let Some((token, ephemeral)) = self.roaming.echoed(now_us, from, &hello) {
             // It began a session with this token, which only this address was told.
             self.restart_as(token, ephemeral);
-            self.set_address(from);
+            self.move_to(from);
             return self.on_proof(now_us, &hello, shown, entropy, out);
         }
         if self.continues_session(&hello) {
             let renewal = self.renewal.as_ref().filter(|renewal| renewal.token == hello.echo);
             let told_at = renewal.and_then(|renewal| renewal.told_at);
             self.on_proof(now_us, &hello, shown, entropy, out)?;
-            if told_at == Some(from) {
-                self.set_address(from);
+            if told_at == Some(from.address) && from.door == 0 {
+                self.set_address(from.address);
             }
             if self.is_heard(now_us) {
                 return Ok(());

@@ -59,5 +59,6 @@ mod stalls;
 mod translated;
 mod tunnel;
 mod uninjected;
+mod uplinks;
 mod windows;
 mod wireshark;

@@ -72,7 +72,6 @@ pub(super) fn check(draft: &Draft, findings: &mut Findings) {
     for peer in &draft.peers {
         let paths = stated(peer);
         belong_to_a_tunnel(draft, peer, paths, findings);
-        first_is_anywhere_too(peer, paths, findings);
         for (index, path) in paths.iter().enumerate() {
             has_an_own_end(draft, path, findings);
             is_of_one_family(draft, path, findings);
@@ -103,20 +102,6 @@ fn belong_to_a_tunnel(draft: &Draft, peer: &PeerDraft, paths: &[Setting<PeerPath
                 .help("set `mode = \"tunnel\"` at both ends, or leave `paths` out"),
         );
     }
-}
-
-/// A session begins with a call from an address that is stated, or from anywhere if that of the peer is not.
-/// One that may be anywhere on a further path alone is found by the session that it has on the first.
-fn first_is_anywhere_too(peer: &PeerDraft, paths: &[Setting<PeerPath>], findings: &mut Findings) {
-    let is_stated = peer.address.as_ref().is_some_and(|address| address.value.fixed().is_some());
-    let is_anywhere = |path: &&Setting<PeerPath>| path.value.address == PeerAddress::Any;
-    let Some(path) = paths.iter().find(is_anywhere).filter(|_| is_stated) else { return };
-    findings.add(
-        Diagnostic::warning("first-path-stated", "a further path is to a peer that may be anywhere, and the first is not")
-            .at(path.span.clone())
-            .note("a gateway that starts while the first path is dead does not find the peer on this one")
-            .help("give the peer itself `address = \"any\"` too, with a `name`, if that one has this gateway's address"),
-    );
 }
 
 /// Where the datagrams of a path leave: its own address, or an interface.
