@@ -5,7 +5,9 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::config::Source;
 use crate::key::Token;
+use crate::paths::PATHS_MAX;
 
 /// Shortest interval between answers to Hellos with one token.
 const ANSWER_US: u64 = 20_000;
@@ -14,6 +16,9 @@ const ANSWER_US: u64 = 20_000;
 const ANSWER_MAX_US: u64 = 1_000_000;
 /// Maximum number of tokens that are answered independently. A gateway uses some 24 tokens a day.
 const TOKENS: usize = 256;
+/// Time from the first answer to a token until copies of its Hellos are answered where they came from. The
+/// answer begins a session in this time if the path of the first copy works in both directions.
+const COPIES_US: u64 = 1_000_000;
 /// Number of peers per millisecond with whose keys Hellos from unknown addresses are tried.
 const ATTEMPTS_PER_MS: u64 = 20;
 /// Maximum number of such attempts at a time.
@@ -30,6 +35,9 @@ pub(crate) struct Answers {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     token: Token,
+    /// Source of the later copies that it is about; `None` for Hellos that come for the first time.
+    copy: Option<Source>,
+    first_us: u64,
     answered_us: u64,
     /// Time until the next answer.
     pause_us: u64,
@@ -46,12 +54,29 @@ impl Answers {
     ///
     /// A new token takes a free slot, or else that of the oldest answer, which is kept for a moment.
     pub(crate) fn take(&mut self, now_us: u64, token: Token) -> bool {
-        if let Some(slot) = self.slots.iter_mut().flatten().find(|slot| slot.token == token) {
+        self.take_for(now_us, token, None)
+    }
+
+    /// The same for a copy of a Hello that came from another source. It is answered there if the answers to
+    /// the first copies have brought no proof, and only a few sources of each token get answers.
+    pub(crate) fn take_copy(&mut self, now_us: u64, token: Token, from: Source) -> bool {
+        let of_token = || self.slots.iter().flatten().filter(|slot| slot.token == token);
+        let is_old = |slot: &Slot| slot.copy.is_none() && now_us >= slot.first_us + COPIES_US;
+        let is_recent = |slot: &&Slot| now_us < slot.answered_us + ANSWER_MAX_US;
+        let others = of_token().filter(|slot| slot.copy.is_some_and(|of| of != from));
+        of_token().any(is_old)
+            && others.filter(is_recent).count() < PATHS_MAX
+            && self.take_for(now_us, token, Some(from))
+    }
+
+    fn take_for(&mut self, now_us: u64, token: Token, copy: Option<Source>) -> bool {
+        let is_it = |slot: &&mut Slot| (slot.token, slot.copy) == (token, copy);
+        if let Some(slot) = self.slots.iter_mut().flatten().find(is_it) {
             if now_us < slot.answered_us + slot.pause_us {
                 return false;
             }
-            let pause_us = (2 * slot.pause_us).min(ANSWER_MAX_US);
-            *slot = Slot { token, answered_us: now_us, pause_us };
+            slot.pause_us = (2 * slot.pause_us).min(ANSWER_MAX_US);
+            slot.answered_us = now_us;
             return true;
         }
         let oldest = self.slots.iter_mut().min_by_key(|slot| slot.map(|slot| slot.answered_us));
@@ -59,7 +84,7 @@ impl Answers {
         if oldest.is_some_and(|slot| now_us < slot.answered_us + ANSWER_US) {
             return false;
         }
-        *oldest = Some(Slot { token, answered_us: now_us, pause_us: ANSWER_US });
+        *oldest = Some(Slot { token, copy, first_us: now_us, answered_us: now_us, pause_us: ANSWER_US });
         true
     }
 }
@@ -122,6 +147,8 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::key::TOKEN_LEN;
 
@@ -161,6 +188,24 @@ mod tests {
         let mut answers = Answers::default();
         let calls = [0, ANSWER_US - 1, ANSWER_US, 3 * ANSWER_US - 1, 3 * ANSWER_US];
         assert_eq!(calls.map(|at_us| answers.take(at_us, token(1))), [true, false, true, false, true]);
+    }
+
+    fn source(port: u16) -> Source {
+        Source { door: 0, address: SocketAddr::from(([192, 0, 2, 1], port)) }
+    }
+
+    #[test]
+    fn copies_are_answered_once_the_first_ones_have_brought_no_proof_in_a_second() {
+        let mut answers = Answers::default();
+        assert!(!answers.take_copy(2 * COPIES_US, token(1), source(1)), "the token has got no answer");
+        assert!(answers.take(0, token(1)));
+        assert!(!answers.take_copy(COPIES_US - 1, token(1), source(1)));
+        let sources = (1..=20).filter(|&port| answers.take_copy(COPIES_US, token(1), source(port)));
+        assert_eq!(sources.count(), PATHS_MAX);
+        assert!(!answers.take_copy(COPIES_US + ANSWER_US - 1, token(1), source(1)));
+        assert!(answers.take_copy(COPIES_US + ANSWER_US, token(1), source(1)));
+        assert!(answers.take_copy(2 * COPIES_US, token(1), source(20)), "sources make room for others");
+        assert!(answers.take(2 * COPIES_US, token(1)), "copies take no answer from Hellos that are new");
     }
 
     #[test]

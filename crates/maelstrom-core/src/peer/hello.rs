@@ -69,8 +69,14 @@ impl Peer {
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
-        let (hello, shown) = self.open_hello(part, datagram)?;
-        self.channel.on_hello(now_us, Ok(()));
+        // A Hello takes all paths, and the one of its first copy may carry nothing back. A later copy shows an
+        // address by the token that was told there, and nothing else.
+        let is_copy = self.paths.are_several() && self.seen.contains(Seen::digest(datagram));
+        let (hello, shown) =
+            if is_copy { self.read_hello(part, datagram)? } else { self.open_hello(part, datagram)? };
+        if !is_copy {
+            self.channel.on_hello(now_us, Ok(()));
+        }
         if let Some((token, ephemeral)) = self.roaming.echoed(now_us, from, &hello) {
             // It began a session with this token, which only this address was told.
             self.restart_as(token, ephemeral);
@@ -78,18 +84,39 @@ impl Peer {
             return self.on_proof(now_us, &hello, shown, entropy, out);
         }
         if self.continues_session(&hello) {
-            let renewal = self.renewal.as_ref().filter(|renewal| renewal.token == hello.echo);
-            let told_at = renewal.and_then(|renewal| renewal.told_at);
-            self.on_proof(now_us, &hello, shown, entropy, out)?;
-            if told_at == Some(from.address) && from.door == 0 {
-                self.set_address(from.address);
+            if !is_copy {
+                self.on_continued(now_us, from, &hello, shown, entropy, out)?;
             }
             if self.is_heard(now_us) {
                 return Ok(());
             }
         }
-        if self.answers.take(now_us, hello.token) {
+        let is_answered = match is_copy {
+            true => self.answers.take_copy(now_us, hello.token, from),
+            false => self.answers.take(now_us, hello.token),
+        };
+        if is_answered {
             self.call_back(now_us, from, hello.token, entropy, out);
+        }
+        Ok(())
+    }
+
+    /// Takes a Hello of the present session from another address than the peer's. If the next token was told
+    /// there alone, its echo shows that the peer is there.
+    fn on_continued(
+        &mut self,
+        now_us: u64,
+        from: Source,
+        hello: &Hello,
+        shown: Shown,
+        entropy: &mut impl FnMut(&mut [u8]),
+        out: &mut Outbox,
+    ) -> Result<(), Rejected> {
+        let renewal = self.renewal.as_ref().filter(|renewal| renewal.token == hello.echo);
+        let told_at = renewal.and_then(|renewal| renewal.told_at);
+        self.on_proof(now_us, hello, shown, entropy, out)?;
+        if told_at == Some(from.address) && from.door == 0 {
+            self.set_address(from.address);
         }
         Ok(())
     }
@@ -126,10 +153,15 @@ impl Peer {
 
     /// Decrypts a Hello that has not come before.
     fn open_hello(&mut self, part: KeyPart, datagram: &mut [u8]) -> Result<(Hello, Shown), Rejected> {
-        let digest = Seen::digest(datagram);
-        if self.seen.contains(digest) {
+        if self.seen.contains(Seen::digest(datagram)) {
             return Err(Rejected::Replayed);
         }
+        self.read_hello(part, datagram)
+    }
+
+    /// Decrypts a Hello.
+    fn read_hello(&mut self, part: KeyPart, datagram: &mut [u8]) -> Result<(Hello, Shown), Rejected> {
+        let digest = Seen::digest(datagram);
         let (key, body) = self.hello_keys.open(datagram)?;
         let (shown, hello) = (Shown { key: key.clone(), part }, Hello::read(body)?);
         self.seen.insert(digest);

@@ -155,3 +155,48 @@ fn a_recorded_hello_at_the_socket_of_a_further_path_moves_nothing() {
         assert_eq!(places(&pair), pair.places[B]);
     }
 }
+
+#[test]
+fn an_uplink_that_is_faster_and_dead_in_one_direction_does_not_keep_the_site_away() {
+    for door in [0, 1] {
+        let mut pair = at_door(door);
+        pair.lose_on = Box::new(|path, side| path == 0 && side == A);
+        pair.advance(3_000 * MS);
+        assert!(is_up(&pair), "socket {door}");
+        assert_carries(&mut pair);
+        pair.lose_on = Box::new(|_, _| false);
+        pair.advance(3_000 * MS);
+        assert_eq!((places(&pair), alive(&pair, A)), (pair.places[B], vec![true; 2]));
+        assert_eq!([A, B].map(|side| pair.status(side, |peer| peer.sessions)), [1; 2]);
+    }
+}
+
+#[test]
+fn uplinks_of_any_delay_begin_one_session() {
+    for delays_ms in [[10, 10], [10, 25], [25, 10], [5, 90], [90, 5]] {
+        for door in [0, 1] {
+            let mut pair = at_door(door);
+            pair.path_us = delays_ms.map(|ms| ms * MS);
+            pair.advance(6_000 * MS);
+            assert_eq!((places(&pair), alive(&pair, A)), (pair.places[B], vec![true; 2]), "{delays_ms:?}");
+            let sessions = [A, B].map(|side| pair.status(side, |peer| peer.sessions));
+            assert_eq!(sessions, [1; 2], "{delays_ms:?} at socket {door}");
+        }
+    }
+}
+
+#[test]
+fn copies_of_a_hello_from_many_addresses_get_few_answers() {
+    for door in [0, 1] {
+        let mut pair = at_door(door);
+        let hello = recorded(&mut pair);
+        let mut answers = 0;
+        for n in 0..10_000_u16 {
+            pair.inject_from(Source { door, address: place(40_000 + n % 2_000) }, A, &hello);
+            let elsewhere = pair.out[A].datagrams.iter().filter(|(envelope, _)| envelope.elsewhere.is_some());
+            answers += elsewhere.inspect(|(_, answer)| assert!(answer.len() <= hello.len())).count();
+            pair.advance(MS);
+        }
+        assert!((1..=120).contains(&answers), "{answers} answers in ten seconds");
+    }
+}
