@@ -336,7 +336,12 @@ impl PeerConfig {
         }
     }
 
-    /// Whether the address is known.
+    /// Whether its address on any path is known.
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.addresses().any(|address| !address.ip().is_unspecified())
+    }
+
+    /// Whether its address on the first path is known.
     pub(crate) fn has_address(&self) -> bool {
         !self.address.ip().is_unspecified()
     }

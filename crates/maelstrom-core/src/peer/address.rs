@@ -232,7 +232,9 @@ impl Peer {
     /// Whether this gateway says Hello by itself.
     pub(super) fn calls(&self, now_us: u64) -> bool {
         let is_here = || self.channel.heard_us().is_some_and(|heard_us| now_us < heard_us + FORGET_US);
-        self.config.has_address() && (self.config.whereabouts != Whereabouts::Unstated || is_here())
+        let is_first_stated = self.config.whereabouts != Whereabouts::Unstated;
+        let is_stated = is_first_stated || self.config.paths.iter().any(|path| !path.may_move);
+        self.config.is_reachable() && (is_stated || is_here())
     }
 
     /// Whether sealed datagrams of the peer have arrived lately. They show its address if it moves.
@@ -248,7 +250,7 @@ impl Peer {
     /// Why the repair channel does not work.
     pub(crate) fn trouble(&self) -> Option<Trouble> {
         let trouble = self.channel.trouble();
-        if self.config.has_address() {
+        if self.config.is_reachable() {
             return trouble;
         }
         match (self.config.whereabouts, trouble) {

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::pair::{A, B, Pair, address_on, two_paths, udp};
-use maelstrom_core::{Config, Gateway, PathConfig, PathUse, PeerConfig, Source, Whereabouts};
+use crate::pair::{A, B, Pair, address, address_on, two_paths, udp};
+use maelstrom_core::{Config, Gateway, PathConfig, PathUse, PeerConfig, Source, Trouble, Whereabouts};
 
 const MS: u64 = 1_000;
 
@@ -198,5 +198,23 @@ fn copies_of_a_hello_from_many_addresses_get_few_answers() {
             pair.advance(MS);
         }
         assert!((1..=120).contains(&answers), "{answers} answers in ten seconds");
+    }
+}
+
+#[test]
+fn a_peer_is_called_on_a_further_path_while_its_address_on_the_first_is_not_known() {
+    for whereabouts in [Whereabouts::Named, Whereabouts::Unstated] {
+        let peer = site(1).peers.remove(0);
+        let mut pair =
+            pair_of(server(0), with_peer(B, PeerConfig { address: nowhere(), whereabouts, ..peer }));
+        pair.frozen[A] = true;
+        pair.advance(2_000 * MS);
+        assert_eq!(pair.status(B, |peer| peer.trouble), Some(Trouble::Silent), "{whereabouts:?}");
+        pair.frozen[A] = false;
+        pair.run_until_up();
+        assert_carries(&mut pair);
+        pair.gateways[B].set_address((0, 0), address(A));
+        pair.advance(2_000 * MS);
+        assert_eq!([A, B].map(|side| alive(&pair, side)), [[true; 2]; 2]);
     }
 }
