@@ -186,7 +186,9 @@ struct Place {
 
 impl Place {
     fn observe(&mut self, now_us: u64, address: SocketAddr, note: &mut impl FnMut(EventKind)) {
-        if address != self.noted && self.moves.allows(now_us) {
+        // A first path without an address is no place.
+        let is_place = !address.ip().is_unspecified();
+        if is_place && address != self.noted && self.moves.allows(now_us) {
             self.noted = address;
             note(EventKind::Moved { to: address });
         }

@@ -244,13 +244,16 @@ impl Paths {
         probe: &Probe,
         bytes: usize,
     ) -> Reply {
-        // Its own datagram is not among those that it counts.
-        self.states[path].on_peer_sent(probe.sent.saturating_add(1));
-        self.states[path].on_peer_counts(probe.expected, probe.lost);
+        // Something on the way may have led a question or its answer to another path.
+        let is_astray = probe.echo.is_some() && usize::from(probe.path) != path;
+        if !is_astray {
+            // Its own datagram is not among those that it counts.
+            self.states[path].on_peer_sent(probe.sent.saturating_add(1));
+            self.states[path].on_peer_counts(probe.expected, probe.lost);
+        }
         match probe.echo {
             None => Reply::Answer(self.probe(path, probe.path, Some(sent), bytes)),
-            // Something on the way may have led the question or the answer to another path.
-            Some(asked) if usize::from(probe.path) == path => {
+            Some(asked) if !is_astray => {
                 self.states[path].on_answer(now_us, asked.until_us(now_us));
                 self.check(now_us);
                 Reply::Passed(self.states[path].length_of(asked))

@@ -126,6 +126,10 @@ impl Peer {
                 other.address = SocketAddr::new(nowhere(address), 0);
             }
         }
+        // The same for the first path, which a Hello by any uplink may have moved.
+        if door == 0 && self.config.address == address && self.config.may_move() {
+            self.config.address = SocketAddr::new(nowhere(address), 0);
+        }
     }
 
     /// Moves the path on which the peer may be there to the source of a Hello that begins a session.

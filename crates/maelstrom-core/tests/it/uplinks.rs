@@ -218,3 +218,23 @@ fn a_peer_is_called_on_a_further_path_while_its_address_on_the_first_is_not_know
         assert_eq!([A, B].map(|side| alive(&pair, side)), [[true; 2]; 2]);
     }
 }
+
+#[test]
+fn a_session_that_begins_by_the_second_uplink_spoils_no_count_of_losses() {
+    let mut pair = at_door(0);
+    pair.lose_on = Box::new(|path, _| path == 0);
+    pair.run_until_up();
+    pair.advance(5_000 * MS);
+    assert_eq!(places(&pair), [nowhere(), place(20_001)]);
+    for side in [A, B] {
+        let path = pair.status(side, |peer| peer.paths[1]);
+        let shares = [path.incoming, path.outgoing].map(|loss| loss.share());
+        assert!(shares.iter().all(|&share| share < 0.01), "{shares:?}");
+        assert!(path.incoming.lost < 20 && path.incoming.expected > 50, "{path:?}");
+    }
+    pair.lose_on = Box::new(|_, _| false);
+    pair.advance(3_000 * MS);
+    assert_eq!((places(&pair), alive(&pair, A)), (pair.places[B], vec![true; 2]));
+    assert_eq!([A, B].map(|side| pair.status(side, |peer| peer.sessions)), [1; 2]);
+    assert_carries(&mut pair);
+}
