@@ -211,6 +211,9 @@ impl Peer {
             {
                 self.follow(now_us, hello, shown, entropy, out)?;
             }
+            // The peer continues a session of which this gateway has dropped a step, with other streams than
+            // a new session would have here.
+            Some(_) if hello.previous != Token::UNKNOWN => self.renew(entropy),
             // The peer's key is one of those for which we have not drawn a token yet.
             _ if !self.own_keys.contains(&shown.key) => self.renew(entropy),
             _ if self.past.len() == PAST_MAX => self.renew(entropy),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use maelstrom_core::counters::Rejected;
 use maelstrom_core::observe::Observer;
-use maelstrom_core::{Config, PeerConfig, Requests, Trouble, Whereabouts};
+use maelstrom_core::{Config, PeerConfig, PeerKey, Requests, Trouble, Whereabouts};
 use testkit::Random;
 
 use net::{Flight, HELLO, HUB, Net, SPOKE, at, hub, spoke_at};
@@ -74,6 +74,28 @@ fn a_move_while_either_side_renews_the_session_does_not_end_it() {
             assert_eq!(net.known(SPOKE), net.nodes[SPOKE].place);
             net.assert_recovery(SPOKE, &[HUB, SPOKE]);
         }
+    }
+}
+
+/// The spoke still receives what goes to its former address, and takes over a token that was told there while
+/// the hub tells another one where its datagrams come from.
+#[test]
+fn a_renewal_that_a_move_cuts_short_leaves_both_ends_with_the_same_streams() {
+    for step in 0..12 {
+        let mut net = Net::new(1);
+        net.delay_us = 200_000;
+        net.run_until_up();
+        (0..4).for_each(|_| net.assert_recovery(SPOKE, &[HUB, SPOKE]));
+        (net.racer, net.relays) = (Some(elsewhere()), true);
+        net.advance(180_000 + step * 10_000);
+        let peer = PeerConfig { next_key: Some(PeerKey::new([77; 32])), ..hub(1).peers.remove(0) };
+        net.nodes[HUB].gateway.reconfigure(Config { peers: vec![peer], ..hub(1) }).unwrap();
+        net.assert_recovery(SPOKE, &[]);
+        net.advance(5 * SECOND_US);
+        assert!(net.is_up() && net.known(SPOKE) == elsewhere(), "step {step}");
+        let sessions = [HUB, SPOKE].map(|node| net.status(node, 0, |peer| peer.sessions));
+        assert_eq!(sessions[HUB], sessions[SPOKE], "step {step}");
+        net.assert_recovery(SPOKE, &[HUB, SPOKE]);
     }
 }
 
