@@ -20,6 +20,9 @@ const HOLD_US: u64 = 1_000_000;
 const BELIEVED_MAX_US: u64 = 2_000_000;
 /// Time for which another address of the peer is asked before a third one may be.
 const TRY_US: u64 = 1_000_000;
+/// Number of questions to another address of the peer whose answers are awaited: those of the longest round
+/// trip that is believed.
+const TRIES: usize = 12;
 /// Number of padded questions whose answers are awaited: those of more than two seconds, in which a length is
 /// found not to pass.
 const LENGTHS: usize = 12;
@@ -101,6 +104,15 @@ impl Rate {
     }
 }
 
+/// Another address of the peer, which is asked too.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    source: Source,
+    latest_us: u64,
+    /// Times of the latest questions there.
+    asked: [Option<SendTime>; TRIES],
+}
+
 /// State of a path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PathState {
@@ -135,8 +147,8 @@ pub(super) struct PathState {
     outgoing: PathLoss,
     /// Number of datagrams that the peer had sent at its last probe, and of those that had arrived.
     base: Option<(u64, u64)>,
-    /// Another address, from which a question of the peer has come, and the time at which it was asked.
-    candidate: Option<(Source, u64)>,
+    /// Another address, from which a question of the peer has come.
+    candidate: Option<Candidate>,
     /// Losses between its last two probes.
     lost_last: u64,
     /// Delay of datagrams on this path at its longest of late, on a clock that all paths share.
@@ -236,17 +248,21 @@ impl PathState {
     /// is that of the peer once this question is answered from there.
     pub(super) fn try_elsewhere(&mut self, now_us: u64, source: Source) -> bool {
         let pause_us = |of: Source| if of == source { DOUBT_US } else { TRY_US };
-        if self.candidate.is_some_and(|(of, asked_us)| now_us < asked_us + pause_us(of)) {
+        if self.candidate.is_some_and(|known| now_us < known.latest_us + pause_us(known.source)) {
             return false;
         }
-        self.candidate = Some((source, now_us));
+        let known = self.candidate.filter(|known| known.source == source);
+        let mut asked = known.map_or([None; TRIES], |known| known.asked);
+        asked.rotate_right(1);
+        asked[0] = Some(SendTime::at(now_us));
+        self.candidate = Some(Candidate { source, latest_us: now_us, asked });
         self.note_question(now_us);
         true
     }
 
     /// Whether an answer from `source` shows that the peer is there.
     pub(super) fn is_proof(&mut self, source: Source, asked: SendTime) -> bool {
-        let is_it = |&mut (of, asked_us): &mut (Source, u64)| of == source && SendTime::at(asked_us) == asked;
+        let is_it = |known: &mut Candidate| known.source == source && known.asked.contains(&Some(asked));
         self.candidate.take_if(is_it).is_some()
     }
 
