@@ -137,11 +137,11 @@ impl Paths {
         route.iter().for_each(|path| self.states[path].on_sent(load, bytes));
     }
 
-    /// Notes a sealed datagram that arrived by a path; returns how long a repair may wait for packets of the
-    /// path by which packets come, in microseconds.
+    /// Notes a sealed datagram that arrived by a path at `arrived_us`; returns how long a repair may wait for
+    /// packets of the path by which packets come, in microseconds.
     pub(crate) fn on_received(
         &mut self,
-        now_us: u64,
+        arrived_us: u64,
         path: usize,
         load: Load,
         sent: SendTime,
@@ -154,20 +154,21 @@ impl Paths {
         match load {
             Load::Packets => {
                 self.carrier = path;
-                self.states[path].packets_us = Some(now_us);
+                self.states[path].packets_us = Some(arrived_us);
             }
             Load::Repair => self.repairer = path,
             Load::Control => {}
         }
-        let reference_us = *self.reference_us.get_or_insert(sent.until_us(now_us));
-        let delay_us = SendTime::difference_us(sent.until_us(now_us), reference_us);
+        let reference_us = *self.reference_us.get_or_insert(sent.until_us(arrived_us));
+        let delay_us = SendTime::difference_us(sent.until_us(arrived_us), reference_us);
         let longest_us = &mut self.states[path].delay_us;
         *longest_us = Some(
             longest_us
                 .map_or(delay_us, |longest_us| delay_us.max(longest_us - (longest_us - delay_us) / FADE)),
         );
         // Where several paths carry packets, the slowest counts.
-        let carries = |state: &PathState| state.packets_us.is_some_and(|at_us| now_us <= at_us + RECENT_US);
+        let carries =
+            |state: &PathState| state.packets_us.is_some_and(|at_us| arrived_us <= at_us + RECENT_US);
         let others = self.states.iter().enumerate().filter(|&(other, _)| other != path);
         let carriers = others.filter(|&(other, state)| other == self.carrier || carries(state));
         let of_packets_us = carriers.filter_map(|(_, state)| state.delay_us).max();

@@ -27,7 +27,8 @@ impl Peer {
         let kind = BodyKind::read(body)?;
         let (load, path) = (load_of(kind), arrival.path);
         let bytes = self.on_link(len);
-        let lead_us = self.paths.on_received(now_us, path, load, header.sent, bytes);
+        // The time until this gateway reads a datagram is no delay of its path.
+        let lead_us = self.paths.on_received(arrival.arrived_us, path, load, header.sent, bytes);
         // Of several paths, the queue on that of the packets counts.
         let shows_queue = !self.paths.are_several() || load == Load::Packets;
         self.ingress.on_sealed(header, shows_queue.then_some((path, arrival.arrived_us)));

@@ -377,6 +377,38 @@ fn repairs_on_a_slower_path_are_awaited_before_packets_are_requested() {
     assert!(ingress.requests.packets < report.lost / 2, "{:?} of {}", ingress.requests, report.lost);
 }
 
+/// Sends packets by paths of which the first loses a burst that repairs cannot bring back; returns how long
+/// some packet of it was missing, in milliseconds. Earlier, B reads nothing for `paused_ms`.
+fn burst_after_pause(paused_ms: u64) -> u64 {
+    let with = |side| Config { requests: Requests::All, ..two_paths(side, PathUse::Spread) };
+    let mut pair = Pair::new([A, B].map(with));
+    pair.path_us = [5 * MS, 5 * MS];
+    pair.run_until_up();
+    send(&mut pair, A, 0..1_000);
+    let next_us = pair.now_us.next_multiple_of(400 * MS);
+    pair.advance(next_us - pair.now_us);
+    pair.reads_every_us = (paused_ms * MS).max(1);
+    send(&mut pair, A, 1_000..1_390);
+    pair.reads_every_us = 1;
+    let (sent, _) = send(&mut pair, A, 1_390..2_000);
+    assert_eq!(missing(&pair, &sent[..500]), 0);
+    pair.lose_on = Box::new(|path, side| path == 0 && side == A);
+    let (sent, _) = send(&mut pair, A, 2_000..2_060);
+    pair.lose_on = Box::new(|_, _| false);
+    let mut waited_ms = 0;
+    while missing(&pair, &sent) > 0 && waited_ms < 1_000 {
+        send(&mut pair, A, 2_060 + waited_ms..2_061 + waited_ms);
+        waited_ms += 1;
+    }
+    u64::from(waited_ms)
+}
+
+#[test]
+fn a_pause_of_the_gateway_delays_no_requests() {
+    let [calm_ms, paused_ms] = [0, 400].map(burst_after_pause);
+    assert!(paused_ms <= calm_ms + 20, "{calm_ms} ms, and {paused_ms} ms after a pause");
+}
+
 /// Paths that carry datagrams of these lengths, with IP and UDP headers, and tell nobody.
 fn of_widths(path_use: PathUse, widths: [usize; 2]) -> Pair {
     let mut pair = Pair::new([A, B].map(|side| two_paths(side, path_use)));
