@@ -10,6 +10,7 @@ use tracing::{debug, info, warn};
 
 use crate::error::StartError;
 use crate::inlet::RUN_PATIENCE;
+use crate::mtus::Mtus;
 use crate::passive::{Passive, TAP, TUNNEL};
 use crate::ports::{core_config, inner_mtu, open_inlet, open_tap, open_tunnel};
 use crate::tunnel;
@@ -124,7 +125,7 @@ impl Passive {
                 .map_err(|error| StartError::new("watch the device of the tunnel", error))?;
             info!(tun = tunnel.tun().name(), "the device of the tunnel was created again");
             self.ports.outlets.tunnel = Some(tunnel);
-            self.set_routes();
+            self.follow_file_in_tunnel();
         }
         Ok(())
     }
@@ -140,7 +141,9 @@ impl Passive {
 
     /// Adopts the MTU of an interface that was created again, which may differ.
     fn follow_mtu(&mut self) -> Result<(), StartError> {
-        let core = core_config(&self.config)?;
+        let mtus = Mtus::read(&self.config)?.following(&self.mtus);
+        let core = core_config(&self.config, mtus.wan_mtu())?;
+        self.mtus = mtus;
         if core != *self.engine.gateway.config() {
             self.engine.flush(&mut self.ports.outlets);
             self.engine.gateway.reconfigure(core)?;
@@ -153,8 +156,8 @@ impl Passive {
     /// Gives the device of the tunnel the MTU and the routes that the file asks for. In this order: a device
     /// that was too narrow for IPv6 takes no routes of it.
     pub(crate) fn follow_file_in_tunnel(&mut self) {
-        let mtu = self.ports.outlets.tunnel.as_ref().map(|tunnel| (tunnel, inner_mtu(&self.config)));
-        if let Some(Err(error)) = mtu.map(|(tunnel, mtu)| mtu.and_then(|mtu| tunnel.set_mtu(mtu))) {
+        let mtu = inner_mtu(&self.config, self.engine.gateway.config().wan_mtu);
+        if let Some(Err(error)) = self.ports.outlets.tunnel.as_ref().map(|tunnel| tunnel.set_mtu(mtu)) {
             warn!("{error}");
         }
         self.set_routes();

@@ -24,6 +24,7 @@ mod interfaces;
 mod lag;
 pub mod losses;
 pub mod metrics;
+mod mtus;
 mod names;
 mod overload;
 mod passive;

@@ -47,6 +47,7 @@ use crate::exporter::Exporter;
 use crate::inbox::Inbox;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
+use crate::mtus::Mtus;
 use crate::names::Names;
 use crate::overload::Overload;
 use crate::ports::Ports;
@@ -99,6 +100,7 @@ pub struct Passive {
     pub(crate) path: PathBuf,
     pub(crate) config: GatewayConfig,
     pub(crate) engine: Engine,
+    pub(crate) mtus: Mtus,
     pub(crate) ports: Ports,
     pub(crate) control: Control,
     pub(crate) losses: LossSocket,

@@ -17,6 +17,7 @@ use crate::doors::{self, Door, ListenBy};
 use crate::error::StartError;
 use crate::groups::{self, GroupPort};
 use crate::inlet::{Inlet, START_PATIENCE};
+use crate::mtus::Mtus;
 use crate::pause::Pauses;
 use crate::routes;
 use crate::taps::Wan;
@@ -214,16 +215,17 @@ impl Replacement {
 
 /// Creates the device of the tunnel, if a peer is reached by it.
 pub(crate) fn open_tunnel(config: &GatewayConfig) -> Result<Option<Tunnel>, StartError> {
-    tunnel::is_wanted(config).then(|| Tunnel::open(config, inner_mtu(config)?)).transpose()
+    let open = || Tunnel::open(config, inner_mtu(config, Mtus::read(config)?.wan_mtu()));
+    tunnel::is_wanted(config).then(open).transpose()
 }
 
 /// Longest packet by the device of the tunnel, in bytes. The kernel has no IPv6 on a device below the least
 /// MTU of IPv6; packets that are too long for a datagram take two (RFC 8200 §5).
-pub(crate) fn inner_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
-    let mtu = tunnel::inner_mtu(wan_mtu(config)?, config.gateway.listen.is_ipv6());
+pub(crate) fn inner_mtu(config: &GatewayConfig, wan_mtu: usize) -> usize {
+    let mtu = tunnel::inner_mtu(wan_mtu, config.gateway.listen.is_ipv6());
     let mut tunnelled = config.peers.iter().filter(|peer| peer.mode == Mode::Tunnel);
     let has_v6 = tunnelled.any(|peer| peer.networks.iter().any(|network| network.addr().is_ipv6()));
-    Ok(if has_v6 { mtu.max(LEAST_V6) } else { mtu })
+    if has_v6 { mtu.max(LEAST_V6) } else { mtu }
 }
 
 /// The addresses that stay as long as the tap does. The core knows its own datagrams to others.
@@ -295,7 +297,7 @@ fn open_tap_or_wait(config: &GatewayConfig, wan: usize, signs: Signs) -> Result<
 
 /// Creates the TUN device of a WAN interface, for packets up to the MTU of the WAN.
 pub(crate) fn open_inlet(config: &GatewayConfig, wan: usize, signs: Signs) -> Result<Inlet, StartError> {
-    Inlet::open(config, wan, &config.tun_of(wan), wan_mtu(config)?, signs)
+    Inlet::open(config, wan, &config.tun_of(wan), Mtus::read(config)?.wan_mtu(), signs)
 }
 
 /// Creates the TUN device beside that of a running process, and under another name if that one has it.
@@ -304,29 +306,15 @@ pub(crate) fn open_inlet_beside(
     wan: usize,
     signs: Signs,
 ) -> Result<Inlet, StartError> {
-    let beside = || Inlet::open(config, wan, BESIDE, wan_mtu(config)?, signs);
+    let beside = || Inlet::open(config, wan, BESIDE, Mtus::read(config)?.wan_mtu(), signs);
     open_inlet(config, wan, signs).or_else(|_| beside())
 }
 
-fn wan_mtu(config: &GatewayConfig) -> Result<usize, StartError> {
-    let mtu_of = |wan: &str| {
-        let open = Interface::open(wan).and_then(|interface| interface.mtu());
-        open.map_err(|error| StartError::new(format!("read the MTU of {wan}"), error))
-    };
-    // Of several interfaces and paths the narrowest counts, because a datagram may take any of them. Those
-    // that are gone count when they are back.
-    let present = config.wans().into_iter().filter_map(|wan| mtu_of(wan).ok()).min();
-    let of_interface = present.map_or_else(|| mtu_of(&config.gateway.wan), Ok)?;
-    let further = config.peers.iter().flat_map(|peer| &peer.paths).filter_map(|path| path.interface.as_ref());
-    let further = further.chain(&config.gateway.listen_interface);
-    let of_further = further.filter_map(|name| Interface::open(name).and_then(|one| one.mtu()).ok());
-    let narrowest = of_further.fold(of_interface, u32::min);
-    let stated = config.gateway.wan_mtu.map_or(narrowest, u32::from);
-    Ok(stated.min(narrowest) as usize)
-}
-
 /// The core's configuration for this machine.
-pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Config, StartError> {
+pub(crate) fn core_config(
+    config: &GatewayConfig,
+    wan_mtu: usize,
+) -> Result<maelstrom_core::Config, StartError> {
     let unknown = if config.gateway.listen.is_ipv6() {
         IpAddr::from(Ipv6Addr::UNSPECIFIED)
     } else {
@@ -355,7 +343,7 @@ pub(crate) fn core_config(config: &GatewayConfig) -> Result<maelstrom_core::Conf
     };
     let core = maelstrom_core::Config {
         listen: config.gateway.listen,
-        wan_mtu: wan_mtu(config)?,
+        wan_mtu,
         schedule: config.code.schedule.clone(),
         targets: config.code.targets,
         delayed: config.code.delayed,

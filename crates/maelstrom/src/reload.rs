@@ -23,6 +23,7 @@ use crate::error::StartError;
 use crate::findings;
 use crate::groups;
 use crate::inlet::Inlet;
+use crate::mtus::Mtus;
 use crate::names::keep_addresses;
 use crate::passive::{Passive, watch};
 use crate::ports::{Replacement, core_config};
@@ -76,7 +77,8 @@ impl Passive {
         })?;
         findings::log(&reading.report());
         keep_addresses(&self.config, &mut config);
-        let core = core_config(&config).map_err(|error| error.to_string())?;
+        let mtus = Mtus::read(&config).map_err(|error| error.to_string())?.following(&self.mtus);
+        let core = core_config(&config, mtus.wan_mtu()).map_err(|error| error.to_string())?;
         self.engine.gateway.check_change(&core).map_err(|error| error.to_string())?;
         let prepared = self.prepare(config, core).map_err(|error| error.to_string())?;
         for wan in 0..self.ports.wans.len() {
@@ -87,6 +89,7 @@ impl Passive {
         // The outbox refers to peers by their index in the old configuration.
         self.engine.flush(&mut self.ports.outlets);
         self.engine.gateway.reconfigure(prepared.core.clone()).map_err(|error| error.to_string())?;
+        self.mtus = mtus;
         self.commit(prepared);
         Ok(())
     }

@@ -23,6 +23,7 @@ use crate::guard;
 use crate::inbox::Inbox;
 use crate::lag::Lag;
 use crate::losses::LossSocket;
+use crate::mtus::Mtus;
 use crate::names::Names;
 use crate::overload::Overload;
 use crate::passive::{Channel, Passive, clock_us, watch};
@@ -45,6 +46,7 @@ struct Parts {
     signals: Signals,
     ports: Ports,
     engine: Engine,
+    mtus: Mtus,
     /// Membership of a rack that goes on.
     rack: Option<Racked>,
     losses: LossSocket,
@@ -68,7 +70,7 @@ impl Passive {
         guard::tell_leftovers(&config);
         guard::set(&config).into_iter().next().map_or(Ok(()), Err)?;
         let ports = Ports::open(&config, Signs::new(random()?))?;
-        let mut gateway = new_gateway(&config)?;
+        let (mut gateway, mtus) = new_gateway(&config)?;
         let mut losses = LossSocket::open(&config, &mut gateway, clock_us());
         losses.listen(&config.gateway.control);
         let mut cache = CacheSocket::default();
@@ -78,7 +80,8 @@ impl Passive {
         engine.capturing.listen(&config.gateway.control);
         let exporter = Exporter::start(&config);
         let upgrade = Upgrade::new(&config.gateway.control, None);
-        let parts = Parts { signals, ports, engine, rack: None, losses, cache, control, exporter, upgrade };
+        let rack = None;
+        let parts = Parts { signals, ports, engine, mtus, rack, losses, cache, control, exporter, upgrade };
         Self::assemble(path, config, parts)
     }
 
@@ -92,7 +95,7 @@ impl Passive {
         // Other signs than those of the other process: what that one injects has arrived here.
         let signs = Signs::new(random()?);
         let (mut wans, inlets) = open_wans(&config, signs, open_inlet_beside)?;
-        let mut gateway = new_gateway(&config)?;
+        let (mut gateway, mtus) = new_gateway(&config)?;
         let losses = LossSocket::open(&config, &mut gateway, clock_us());
         let control = Control::bind_beside(&config.gateway.control)?;
         let mut engine = Engine::new(gateway, clock_us());
@@ -117,7 +120,7 @@ impl Passive {
         let upgrade = Upgrade::new(&config.gateway.control, Some(former));
         let exporter = Exporter::default();
         let cache = CacheSocket::default();
-        let parts = Parts { signals, ports, engine, rack, losses, cache, control, exporter, upgrade };
+        let parts = Parts { signals, ports, engine, mtus, rack, losses, cache, control, exporter, upgrade };
         let mut passive = Self::assemble(path, config, parts)?;
         passive.supervisor.be_silent();
         // Last, because the other process goes on with those of its file if this one fails.
@@ -126,7 +129,7 @@ impl Passive {
     }
 
     fn assemble(path: &Path, config: GatewayConfig, parts: Parts) -> Result<Self, StartError> {
-        let Parts { signals, ports, engine, rack, losses, cache, control, exporter, upgrade } = parts;
+        let Parts { signals, ports, engine, mtus, rack, losses, cache, control, exporter, upgrade } = parts;
         let Outlets { socket, doors, tunnel, .. } = &ports.outlets;
         let joins = config.rack.clone().filter(|_| rack.is_none());
         let heartbeats = joins.as_ref().map(open_socket).transpose()?;
@@ -148,6 +151,7 @@ impl Passive {
         let mut passive = Self {
             path: path.to_owned(),
             engine,
+            mtus,
             inbox: Inbox::new(ports.outlets.doors.len()),
             started_us: clock_us(),
             channel: Channel::Unknown,
@@ -192,6 +196,8 @@ impl Passive {
     }
 }
 
-fn new_gateway(config: &GatewayConfig) -> Result<Gateway, StartError> {
-    Gateway::new(core_config(config)?, entropy()?).map_err(StartError::Core)
+fn new_gateway(config: &GatewayConfig) -> Result<(Gateway, Mtus), StartError> {
+    let mtus = Mtus::read(config)?;
+    let core = core_config(config, mtus.wan_mtu())?;
+    Ok((Gateway::new(core, entropy()?).map_err(StartError::Core)?, mtus))
 }
