@@ -12,7 +12,7 @@ use crate::error::StartError;
 use crate::inlet::RUN_PATIENCE;
 use crate::mtus::Mtus;
 use crate::passive::{Passive, TAP, TUNNEL};
-use crate::ports::{core_config, inner_mtu, open_inlet, open_tap, open_tunnel};
+use crate::ports::{core_config, open_inlet, open_tap, open_tunnel};
 use crate::tunnel;
 
 /// Interval between checks of the interfaces. A tap can be blind unnoticed for this time, and for as long as
@@ -156,7 +156,7 @@ impl Passive {
     /// Gives the device of the tunnel the MTU and the routes that the file asks for. In this order: a device
     /// that was too narrow for IPv6 takes no routes of it.
     pub(crate) fn follow_file_in_tunnel(&mut self) {
-        let mtu = inner_mtu(&self.config, self.engine.gateway.config().wan_mtu);
+        let mtu = self.wanted_device_mtu();
         if let Some(Err(error)) = self.ports.outlets.tunnel.as_ref().map(|tunnel| tunnel.set_mtu(mtu)) {
             warn!("{error}");
         }

@@ -10,6 +10,7 @@ mod bounds;
 pub mod cached;
 pub mod capture;
 pub mod config;
+mod device_mtu;
 mod doors;
 mod engine;
 mod errands;

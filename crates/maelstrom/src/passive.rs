@@ -39,6 +39,7 @@ use tracing::{debug, info};
 use crate::agreement::Agreement;
 use crate::cached::CacheSocket;
 use crate::config::GatewayConfig;
+use crate::device_mtu::DeviceMtu;
 use crate::doors::{Door, keep};
 use crate::engine::Engine;
 use crate::errands::Errands;
@@ -101,6 +102,7 @@ pub struct Passive {
     pub(crate) config: GatewayConfig,
     pub(crate) engine: Engine,
     pub(crate) mtus: Mtus,
+    pub(crate) device_mtu: DeviceMtu,
     pub(crate) ports: Ports,
     pub(crate) control: Control,
     pub(crate) losses: LossSocket,
@@ -187,6 +189,7 @@ impl Passive {
             self.follow_doors();
             self.follow_groups();
             self.limit_segments();
+            self.follow_narrowest_path();
             self.look_at_strangers();
             self.observe();
             self.compare_networks();

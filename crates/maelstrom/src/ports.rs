@@ -27,7 +27,7 @@ use crate::tunnel::{self, Tunnel};
 const BESIDE: &str = "undropnext%d";
 
 /// Least MTU of a link with IPv6 (RFC 8200 §5).
-const LEAST_V6: usize = 1_280;
+pub(crate) const LEAST_V6: usize = 1_280;
 
 /// The open ports of one gateway.
 pub(crate) struct Ports {

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use crate::agreement::Agreement;
 use crate::cached::CacheSocket;
 use crate::config::GatewayConfig;
+use crate::device_mtu::DeviceMtu;
 use crate::doors::{self, Door};
 use crate::engine::Engine;
 use crate::errands::Errands;
@@ -152,6 +153,7 @@ impl Passive {
             path: path.to_owned(),
             engine,
             mtus,
+            device_mtu: DeviceMtu::default(),
             inbox: Inbox::new(ports.outlets.doors.len()),
             started_us: clock_us(),
             channel: Channel::Unknown,
