@@ -12,7 +12,7 @@ use crate::error::StartError;
 /// The interfaces by which datagrams may leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mtus {
-    /// What the file states.
+    /// The MTU that the file states.
     stated: Option<u16>,
     /// The interfaces, and the MTU of each when it was there last.
     of: Vec<(String, Option<u32>)>,

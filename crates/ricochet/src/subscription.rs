@@ -212,8 +212,8 @@ impl Subscription {
         self.handle.queue.ready()
     }
 
-    /// Makes the [descriptor](Self::ready_fd) readable until an attempt to receive finds nothing, for bindings
-    /// that keep a message back.
+    /// Makes the [descriptor](Self::ready_fd) readable until an attempt to receive finds nothing, for
+    /// bindings that keep a message back.
     #[doc(hidden)]
     pub fn make_ready(&self) {
         self.handle.queue.make_ready();

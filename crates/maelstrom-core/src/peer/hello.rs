@@ -69,8 +69,8 @@ impl Peer {
         entropy: &mut impl FnMut(&mut [u8]),
         out: &mut Outbox,
     ) -> Result<(), Rejected> {
-        // A Hello takes all paths, and the one of its first copy may carry nothing back. A later copy shows an
-        // address by the token that was told there, and nothing else.
+        // A Hello takes all paths, and the one of its first copy may carry nothing back. A later copy shows
+        // an address by the token that was told there, and nothing else.
         let is_copy = self.paths.are_several() && self.seen.contains(Seen::digest(datagram));
         let (hello, shown) =
             if is_copy { self.read_hello(part, datagram)? } else { self.open_hello(part, datagram)? };

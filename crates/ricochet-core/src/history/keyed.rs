@@ -64,7 +64,7 @@ struct Value {
     message: Vec<u8>,
 }
 
-/// What a node had of a group when it began to take part in it.
+/// Values of a group that a node had when it began to take part in it.
 #[derive(Debug, Default)]
 enum Beginning {
     /// Keys may be missing.

@@ -382,7 +382,7 @@ fn a_member_that_holds_back_packets_does_not_say_that_its_history_is_complete() 
     let mut net = net(2, 1, 0.0, 1, KEPT);
     send(&mut net, 0, 10, 200);
     net.advance(SECOND_US);
-    // What follows waits at node 1, as if its application read nothing.
+    // Later packets wait at node 1, as if its application read nothing.
     net.side[1] = 1;
     net.nodes[1].hold_losses(true);
     send(&mut net, 0, 10, 200);
