@@ -59,7 +59,9 @@ impl Drop for Stop<'_> {
 
 /// Moves random bytes there and back through a connection to a port that is not split.
 fn converse_unsplit(lab: &Lab, seed: u64) {
-    let listener = lab.sites.b.hosts[0].run(|| TcpListener::bind(lab.server(UNSPLIT)).unwrap());
+    // A process that another test starts has the listener of an earlier conversation for a moment.
+    let bind = || TcpListener::bind(lab.server(UNSPLIT)).ok();
+    let listener = lab.sites.b.hosts[0].run(|| wait_for(bind)).expect("the port is free");
     let bytes = Random(seed).bytes(50_000);
     thread::scope(|scope| {
         scope.spawn(|| {
