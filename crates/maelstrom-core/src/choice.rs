@@ -107,12 +107,11 @@ impl Choice {
         self.controller.on_report(now_us, report, self.situation);
     }
 
-    /// Notes that the egress protects all packets from here on, or names a sample of them. The facts about
-    /// its packets and repairs do not hold any more.
+    /// Notes that the egress protects all packets from here on, or names a sample of them. The pace of its
+    /// packets does not hold any more.
     pub(crate) fn on_thinning(&mut self) {
         self.packets.restart();
         self.situation.per_second = 0;
-        self.forget_repair_loss();
     }
 
     /// Takes what the caps of the operator refused lately.

@@ -32,11 +32,10 @@ impl Default for RepairLoss {
 }
 
 impl RepairLoss {
-    /// Begins a session, of whose repairs nothing is known.
+    /// Begins a session.
     pub(crate) fn restart(&mut self) {
         (self.sent, self.begin) = (0, (0, 0));
         self.history.clear();
-        self.forget();
     }
 
     /// Continues a session in which `arrived` repairs of another process have arrived.
@@ -45,7 +44,7 @@ impl RepairLoss {
         self.begin = (0, arrived);
     }
 
-    /// Forgets the share: no repairs are sent for a while.
+    /// Forgets the share, because the next repairs say nothing about those before.
     pub(crate) fn forget(&mut self) {
         (self.average, self.steady) = (0.0, 0.0);
     }

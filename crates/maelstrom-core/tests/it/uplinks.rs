@@ -131,7 +131,7 @@ fn a_first_path_with_a_stated_address_that_is_dead_does_not_keep_the_peer_away()
     }
 }
 
-/// A Hello of the site that did not arrive, and an address of an attacker who has recorded it.
+/// Returns a Hello of the site that did not arrive, as an attacker may record it.
 fn recorded(pair: &mut Pair) -> Vec<u8> {
     pair.mute[B] = true;
     pair.sent_datagrams = Some(Vec::new());

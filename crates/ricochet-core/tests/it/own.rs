@@ -163,7 +163,7 @@ fn an_own_message_is_kept_while_the_rest_of_it_waits_for_readers() {
         node.handle_timeout(now_us, &mut kept);
     }
     assert_eq!((&kept.lengths[..], &kept.lost[..]), (&[5_000][..], &[][..]));
-    // A message of which the node does not get the rest is no longer awaited once the rest was sent.
+    // The node does not get the rest of a message for itself. Once the rest was sent, it awaits nothing.
     let packets = packets_of(&node, &[7; 5_000]);
     for (at, packet) in packets.iter().enumerate() {
         node.set_loopback(GROUP, at == 0);
