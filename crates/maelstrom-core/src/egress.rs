@@ -289,9 +289,11 @@ impl Egress {
     fn repair_due_us(&self) -> Option<u64> {
         let acts_on_silence = self.flushes() || self.tail.is_open();
         let silent_us = acts_on_silence.then(|| self.quiet.silent_us());
-        let own_us = [silent_us, self.hurry_us, self.tail.due_us()];
-        let due_us = own_us.into_iter().flatten().chain(self.coder.next_deadline_us()).min()?;
-        let paid_us = self.quiet.paid_us(due_us).max(self.sender.caps.free_us());
+        let due_us = [silent_us, self.hurry_us, self.coder.next_deadline_us()].into_iter().flatten().min();
+        let paid_us = due_us.map(|due_us| self.quiet.paid_us(due_us));
+        // What follows at the end of a flight has times of its own.
+        let tail_us = self.tail.due_us().map(|due_us| self.quiet.afforded_us(due_us));
+        let paid_us = paid_us.into_iter().chain(tail_us).min()?.max(self.sender.caps.free_us());
         Some(paid_us.min(self.coder.late_us().unwrap_or(u64::MAX)))
     }
 
@@ -319,18 +321,18 @@ impl Egress {
         let (bytes, repairs) = (self.sender.counts.repair_bytes, self.sender.counts.repair_packets);
         let further = self.quiet.further(self.loss_to_repair());
         if ends_covered && further == 0 {
-            self.tail.begin(now_us, 0);
+            self.tail.begin(now_us, &self.quiet, 0);
             return;
         }
         let sender = &mut self.sender;
         let mut emit = |repair: &CodedRepair<'_>| sender.send(repair, Refused::OutOfTurn, outlet);
         if is_silent {
             self.coder.flush(self.quiet.is_rich(), &mut emit);
-            self.tail.begin(now_us, further);
+            self.tail.begin(now_us, &self.quiet, further);
         } else if ends_covered {
             // The last packet of the flight has completed a repair.
             self.coder.fire_extra(&mut emit);
-            self.tail.begin(now_us, further - 1);
+            self.tail.begin(now_us, &self.quiet, further - 1);
         } else if self.tail.take_due(now_us) {
             self.coder.fire_extra(&mut emit);
         } else {

@@ -1,16 +1,22 @@
 //! Repairs out of turn: for packets that no regular repair covers soon, because traffic has ceased or is
 //! sparse.
 //!
-//! After a silence of [`SILENCE_US`], what waits for a repair leaves as one. TCP then gets the end of a
-//! flight back before its delay looks like a queue, and a sender of single packets does not wait for the next
-//! ones. In traffic without such a silence, a packet waits for its first repair no longer than the deadline
-//! of the code. A budget bounds both ([`Quiet::paid_us`]), or sparse traffic would pay more for repairs than
-//! it is worth.
+//! After a silence of 2 ms, what waits for a repair leaves as one. TCP then gets the end of a flight back
+//! before its delay looks like a queue, and a sender of single packets does not wait for the next ones. Where
+//! the round trip is shorter than 40 ms, TCP waits less too, and the silence is a twentieth of it. In traffic
+//! without such a silence, a packet waits for its first repair no longer than the deadline of the code. A
+//! budget bounds both ([`Quiet::paid_us`]), or sparse traffic would pay more for repairs than it is worth.
 
-/// Silence after which packets without repair get one.
-pub(crate) const SILENCE_US: u64 = 2_000;
+/// Longest silence after which packets without repair get one.
+const SILENCE_US: u64 = 2_000;
+/// Shortest one, on paths with a short round trip.
+pub(crate) const SILENCE_MIN_US: u64 = 1_000;
+/// Part of the round-trip time that it is otherwise.
+const SILENCES: u64 = 20;
 /// The round-trip time contains this number of intervals between two repairs out of turn.
 const PER_ROUND_TRIP: u64 = 50;
+/// Shortest time between the repairs that follow the one after a silence.
+const APART_MIN_US: u64 = 400;
 /// Silence after which the repair of a packet may be longer than the packet.
 const LONELY_US: u64 = 100_000;
 
@@ -35,8 +41,11 @@ const SAVED_MAX: i64 = 8_192 * BYTE;
 #[derive(Debug)]
 pub(crate) struct Quiet {
     last_packet_us: u64,
+    silence_us: u64,
     /// Interval between two repairs out of turn, at least.
     interval_us: u64,
+    /// Time from the repair after a silence to the one that follows it at the end of a flight.
+    apart_us: u64,
     next_us: u64,
     /// A tenth of the bytes of source packets, not spent yet. Budgets may be overdrawn by one repair, or by
     /// those of all bins.
@@ -52,7 +61,9 @@ impl Default for Quiet {
     fn default() -> Self {
         Self {
             last_packet_us: 0,
+            silence_us: SILENCE_US,
             interval_us: SILENCE_US,
+            apart_us: SILENCE_US,
             next_us: 0,
             share: SAVED_MAX,
             trickle: SAVED_MAX,
@@ -78,19 +89,30 @@ impl Quiet {
         self.filled_us = self.filled_us.max(now_us);
         self.trickle = (self.trickle + elapsed_us * PER_US).min(SAVED_MAX);
         let spent = bytes.min(1 << 32) as i64 * BYTE;
-        for budget in [&mut self.share, &mut self.trickle, &mut self.double] {
-            *budget = (*budget - spent).max(-64 * SAVED_MAX);
+        // Those of lonely packets leave whatever the budgets are. They must not sum up to a debt that later
+        // traffic pays.
+        let debts = [SAVED_MAX.max(spent), SAVED_MAX.max(spent), spent];
+        for (budget, debt_max) in
+            [&mut self.share, &mut self.trickle, &mut self.double].into_iter().zip(debts)
+        {
+            *budget = (*budget - spent).max(-debt_max);
         }
     }
 
-    /// Changes the round-trip time.
-    pub(crate) fn set_rtt(&mut self, rtt_us: u64) {
+    /// Changes the round-trip time, which may be unknown.
+    pub(crate) fn set_rtt(&mut self, rtt_us: Option<u64>) {
+        let Some(rtt_us) = rtt_us else {
+            (self.silence_us, self.interval_us, self.apart_us) = (SILENCE_US, SILENCE_US, SILENCE_US);
+            return;
+        };
+        self.silence_us = (rtt_us / SILENCES).clamp(SILENCE_MIN_US, SILENCE_US);
         self.interval_us = SILENCE_US.max(rtt_us / PER_ROUND_TRIP);
+        self.apart_us = APART_MIN_US.max(rtt_us / PER_ROUND_TRIP);
     }
 
     /// End of the silence after which packets that wait for a repair get one, if no packet follows.
     pub(crate) fn silent_us(&self) -> u64 {
-        self.last_packet_us + SILENCE_US
+        self.last_packet_us + self.silence_us
     }
 
     /// Whether the budget allows many repairs at a time.
@@ -108,17 +130,21 @@ impl Quiet {
         }
     }
 
-    /// Time from `due_us` on at which the budget allows repairs, if no packet follows.
-    ///
-    /// They leave 2 ms and a fiftieth of the round-trip time apart, at least. They take a tenth of the bytes
-    /// of the source packets, or 64 kbit/s if that is more, but no more than the source packets themselves
-    /// until these have ceased.
+    /// Time from `due_us` on at which repairs may leave, if no packet follows: 2 ms and a fiftieth of the
+    /// round-trip time after the ones before, at least, and when the budget allows.
     pub(crate) fn paid_us(&self, due_us: u64) -> u64 {
+        self.afforded_us(due_us.max(self.next_us))
+    }
+
+    /// Time from `due_us` on at which the budget allows repairs, if no packet follows. They take a tenth of
+    /// the bytes of the source packets, or 64 kbit/s if that is more, but no more than the source packets
+    /// themselves until these have ceased.
+    pub(crate) fn afforded_us(&self, due_us: u64) -> u64 {
         let trickle_us =
             if self.trickle > 0 { 0 } else { self.filled_us + (-self.trickle / PER_US) as u64 + 1 };
         let paid_us = if self.share > 0 { 0 } else { trickle_us };
         let doubled_us = if self.double > 0 { 0 } else { self.last_packet_us + LONELY_US };
-        due_us.max(self.next_us).max(paid_us).max(doubled_us)
+        due_us.max(paid_us).max(doubled_us)
     }
 }
 
@@ -148,8 +174,8 @@ impl Tail {
     }
 
     /// Begins with `count` repairs, each after one and a half times the time of the one before it.
-    pub(crate) fn begin(&mut self, now_us: u64, count: u32) {
-        *self = Self { is_open: false, next_us: None, interval_us: SILENCE_US, left: count };
+    pub(crate) fn begin(&mut self, now_us: u64, quiet: &Quiet, count: u32) {
+        *self = Self { is_open: false, next_us: None, interval_us: quiet.apart_us, left: count };
         self.proceed(now_us);
     }
 
@@ -183,7 +209,7 @@ mod tests {
     /// shortest interval between repairs.
     fn spent(every_us: u64, len: usize, repair: u64, rtt_us: u64) -> (u64, u64) {
         let mut quiet = Quiet::default();
-        quiet.set_rtt(rtt_us);
+        quiet.set_rtt(Some(rtt_us).filter(|&rtt_us| rtt_us > 0));
         let (mut last_us, mut shortest_us, mut bytes) = (None, u64::MAX, 0);
         let count = 10_000_000 / every_us;
         for n in 0..count {
@@ -222,10 +248,10 @@ mod tests {
         let mut quiet = Quiet::default();
         assert_eq!([0.0, 0.000_1, 0.001, 0.01, 0.1].map(|loss| quiet.further(loss)), [0, 0, 1, 4, 4]);
         let mut tail = Tail::default();
-        tail.begin(1_000, 3);
+        tail.begin(1_000, &quiet, 3);
         let times_us: Vec<u64> = (1_000..100_000).filter(|&now_us| tail.take_due(now_us)).collect();
         assert_eq!(times_us, [3_000, 6_000, 10_500]);
-        tail.begin(1_000, 0);
+        tail.begin(1_000, &quiet, 0);
         assert_eq!(tail.due_us(), None);
         // A stream of small packets, whose repairs take more than a tenth.
         (0..100).for_each(|n| {
@@ -233,6 +259,64 @@ mod tests {
             quiet.on_repairs(n, 250);
         });
         assert_eq!([0.001, 0.01, 0.1].map(|loss| quiet.further(loss)), [0, 0, 1]);
+    }
+
+    /// Each ping gets its repair, which is longer than the ping.
+    #[test]
+    fn a_night_of_pings_takes_nothing_from_the_next_call_or_connection() {
+        const SECOND_US: u64 = 1_000_000;
+        let night = || {
+            let mut quiet = Quiet::default();
+            for second in 1..=5_000 {
+                quiet.on_packet(second * SECOND_US, 84);
+                quiet.on_repairs(second * SECOND_US + 100_000, 214);
+            }
+            quiet
+        };
+        let mut quiet = night();
+        let in_time = (0..50u64).filter(|at| {
+            let now_us = 5_001 * SECOND_US + at * 20_000;
+            quiet.on_packet(now_us, 200);
+            let due_us = quiet.paid_us(quiet.silent_us());
+            let is_in_time = due_us < now_us + 20_000;
+            if is_in_time {
+                quiet.on_repairs(due_us, 330);
+            }
+            is_in_time
+        });
+        assert!(in_time.count() >= 25, "as many as its bytes pay for");
+        let mut quiet = night();
+        (0..150).for_each(|n| quiet.on_packet(5_001 * SECOND_US + 10 * n, 1_300));
+        assert_eq!(quiet.further(0.01), FURTHER, "one flight wins back what the night took");
+    }
+
+    /// TCP takes a packet for lost that is late by a quarter of the round trip.
+    #[test]
+    fn the_end_of_a_flight_is_repaired_within_a_quarter_of_a_round_trip_of_20_ms_or_more() {
+        for rtt_us in [20_000, 40_000, 100_000, 500_000] {
+            let mut quiet = Quiet::default();
+            quiet.set_rtt(Some(rtt_us));
+            quiet.on_packet(1_000_000, 1_000);
+            let mut tail = Tail::default();
+            let silent_us = quiet.silent_us();
+            quiet.on_repairs(silent_us, 1_200);
+            tail.begin(silent_us, &quiet, quiet.further(0.05));
+            let mut times_us = vec![silent_us];
+            while let Some(due_us) = tail.due_us() {
+                assert_eq!(quiet.afforded_us(due_us), due_us, "the budget suffices");
+                assert!(tail.take_due(due_us));
+                quiet.on_repairs(due_us, 1_200);
+                times_us.push(due_us);
+            }
+            assert_eq!(times_us.len(), 5);
+            assert!(times_us[4] < 1_000_000 + rtt_us / 4, "{times_us:?} at {rtt_us}");
+        }
+        // A round trip that is not known any more counts as a long one.
+        let mut quiet = Quiet::default();
+        quiet.set_rtt(Some(1_000));
+        assert_eq!(quiet.silent_us(), SILENCE_MIN_US);
+        quiet.set_rtt(None);
+        assert_eq!(quiet.silent_us(), SILENCE_US);
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Egress {
     pub(crate) fn on_report(&mut self, now_us: u64, report: &Report, rtt_us: Option<u64>) -> bool {
         let before = self.auto_rate();
         let shortest_us = rtt_us.unwrap_or(0);
-        self.quiet.set_rtt(shortest_us);
+        self.quiet.set_rtt(rtt_us);
         let elapsed_us = report.echo.map_or(shortest_us, |echo| echo.sent.until_us(now_us));
         let sent_us = now_us.saturating_sub(elapsed_us);
         if let Some(loss) = self.sender.loss.on_report(sent_us, report.loss.repairs) {
