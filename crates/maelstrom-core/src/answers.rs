@@ -62,24 +62,28 @@ impl Answers {
         self.cache.push(now_us, entry, symbol, is_tcp && self.mode == Requests::Udp);
     }
 
-    /// Returns a packet to answer with, in a datagram that is `overhead` bytes longer than the symbol on the
-    /// link.
+    /// Whether there is a packet to answer with, in a datagram that is `overhead` bytes longer than the symbol
+    /// on the link. Returns the budget that it would leave.
     ///
     /// # Errors
     /// The reason why the request stays unanswered.
-    pub(crate) fn answer(&mut self, seq: Seq, overhead: usize) -> Result<(Entry, &[u8]), Unanswered> {
+    pub(crate) fn check(&self, seq: Seq, overhead: usize) -> Result<u64, Unanswered> {
         if self.mode == Requests::Off {
             return Err(Unanswered::Off);
         }
         let len = self.cache.len_of(seq).unwrap_or(0) + overhead;
         let left = self.budget.checked_sub(BUDGET_PART * len as u64).ok_or(Unanswered::Budget)?;
-        let answer = self.cache.answer(seq).map_err(|absent| match absent {
-            Absent::Gone => Unanswered::Gone,
-            Absent::Excluded => Unanswered::Tcp,
-            Absent::Answered => Unanswered::Often,
-        })?;
-        self.budget = left;
-        Ok(answer)
+        self.cache.check(seq).map_err(unanswered)?;
+        Ok(left)
+    }
+
+    /// Returns a packet to answer with, as [`Answers::check`] allows it.
+    ///
+    /// # Errors
+    /// The reason why the request stays unanswered.
+    pub(crate) fn answer(&mut self, seq: Seq, overhead: usize) -> Result<(Entry, &[u8]), Unanswered> {
+        self.budget = self.check(seq, overhead)?;
+        self.cache.answer(seq).map_err(unanswered)
     }
 
     /// The packets that are kept, by flow.
@@ -92,5 +96,13 @@ impl Answers {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         self.cache.memory_bytes()
+    }
+}
+
+fn unanswered(absent: Absent) -> Unanswered {
+    match absent {
+        Absent::Gone => Unanswered::Gone,
+        Absent::Excluded => Unanswered::Tcp,
+        Absent::Answered => Unanswered::Often,
     }
 }

@@ -166,19 +166,26 @@ impl Cache {
         usize::try_from(seq.0.checked_sub(first.0)?).ok()
     }
 
+    /// Returns the slot of a packet that may be answered.
+    ///
+    /// # Errors
+    /// The reason why it may not.
+    pub(crate) fn check(&self, seq: Seq) -> Result<usize, Absent> {
+        let at = self.position(seq).ok_or(Absent::Gone)?;
+        match self.slots.get(at).ok_or(Absent::Gone)? {
+            Slot { len: 0, .. } => Err(Absent::Excluded),
+            Slot { answers: ANSWERS_MAX, .. } => Err(Absent::Answered),
+            _ => Ok(at),
+        }
+    }
+
     /// Returns a packet and its symbol, and counts an answer for it.
     ///
     /// # Errors
     /// The reason why there is none.
     pub(crate) fn answer(&mut self, seq: Seq) -> Result<(Entry, &[u8]), Absent> {
-        let at = self.position(seq).ok_or(Absent::Gone)?;
-        let slot = self.slots.get_mut(at).ok_or(Absent::Gone)?;
-        if slot.len == 0 {
-            return Err(Absent::Excluded);
-        }
-        if slot.answers == ANSWERS_MAX {
-            return Err(Absent::Answered);
-        }
+        let at = self.check(seq)?;
+        let slot = &mut self.slots[at];
         slot.answers += 1;
         Ok((slot.entry, &self.bytes[slot.offset..slot.offset + slot.len]))
     }

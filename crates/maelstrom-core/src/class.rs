@@ -112,10 +112,10 @@ impl Match {
     }
 }
 
-/// The protocol of a packet, also of a fragment of IPv4.
+/// The protocol of a packet, also of a fragment.
 fn protocol(packet: &Packet<'_>) -> Option<u8> {
     let bytes = packet.as_slice();
-    if bytes[0] >> 4 == 4 { Some(bytes[9]) } else { packet.transport().map(|(protocol, _)| protocol) }
+    if bytes[0] >> 4 == 4 { Some(bytes[9]) } else { packet.protocol_v6() }
 }
 
 /// Source and destination port of a packet that has them.
@@ -225,5 +225,30 @@ mod tests {
         bytes[7] = 1;
         let fragment = Packet::new_checked(&bytes).unwrap();
         assert!(!all.contains(&fragment) && Match { ports: Vec::new(), ..all }.contains(&fragment));
+    }
+
+    #[test]
+    fn every_fragment_of_ipv6_has_the_protocol_of_its_datagram() {
+        let of_udp = Match { protocol: vec![UDP], ..Match::default() };
+        let whole =
+            testkit::packet::udp6("fd00::1".parse().unwrap(), "fd00:1::1".parse().unwrap(), &[0; 100]);
+        let fragment = |offset: u16, named: u8| {
+            let mut bytes = whole.clone();
+            // Fragment header: next header, reserved, offset and flags, identification.
+            let [high, low] = (offset << 3 | 1).to_be_bytes();
+            bytes.splice(40..40, [named, 0, high, low, 0, 0, 0, 9]);
+            let length = (bytes.len() - 40) as u16;
+            bytes[4..6].copy_from_slice(&length.to_be_bytes());
+            bytes[6] = 44;
+            bytes
+        };
+        for (offset, named, is_of_udp) in
+            [(0, UDP, true), (100, UDP, true), (100, TCP, false), (100, 60, false)]
+        {
+            let bytes = fragment(offset, named);
+            let packet = Packet::new_checked(&bytes).unwrap();
+            assert_eq!(of_udp.contains(&packet), is_of_udp, "{offset}, {named}");
+        }
+        assert!(of_udp.contains(&Packet::new_checked(&whole).unwrap()));
     }
 }

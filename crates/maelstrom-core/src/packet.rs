@@ -167,6 +167,14 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Protocol of an IPv6 packet. Of a later fragment it is what the fragment header names: that of the first
+    /// fragment, unless other extension headers follow there.
+    pub(crate) fn protocol_v6(&self) -> Option<u8> {
+        let (kind, at) = Extensions::of(self.bytes).last()?;
+        let named = if kind == FRAGMENT { *self.bytes.get(at)? } else { kind };
+        (!is_extension(named)).then_some(named)
+    }
+
     /// Whether the IPv4 header checksum is right. The tap sees packets that the kernel refuses.
     pub(crate) fn is_intact(&self) -> bool {
         let header = &self.bytes[..usize::from(self.bytes[0] & 0x0f) * 4];

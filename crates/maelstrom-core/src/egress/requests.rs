@@ -23,7 +23,11 @@ impl Egress {
     /// Sends the packets that the peer asks for, as far as they are kept and the budget allows.
     pub(crate) fn handle_request(&mut self, request: &Request, outlet: &mut Outlet<'_>) {
         self.sender.counts.requests += 1;
+        // Answers that wait behind the packets of a tunnel would not be charged before they leave.
+        self.sender.flush_packets(outlet);
         let mut left = request.deficit;
+        // Any of the places named helps. Only those that the peer then lacks count as not answered.
+        let mut spare = request.places().count().saturating_sub(left.into());
         for seq in request.places() {
             if left == 0 {
                 break;
@@ -36,6 +40,7 @@ impl Egress {
                     self.sender.counts.unanswered.add(Unanswered::Capped);
                     break;
                 }
+                Err(_) if spare > 0 => spare -= 1,
                 Err(reason) => self.sender.counts.unanswered.add(reason),
             }
         }
@@ -51,8 +56,11 @@ impl Egress {
     }
 
     fn answer(&mut self, seq: Seq, outlet: &mut Outlet<'_>) -> Result<(), Unanswered> {
+        let overhead = COPY_OVERHEAD + self.sender.outer;
+        // What is not sent anyway is nothing that the caps let pass.
+        self.answers.check(seq, overhead)?;
         self.sender.admit(outlet.now_us, Refused::Answer).map_err(|_: Cap| Unanswered::Capped)?;
-        let (entry, symbol) = self.answers.answer(seq, COPY_OVERHEAD + self.sender.outer)?;
+        let (entry, symbol) = self.answers.answer(seq, overhead)?;
         let entries = &[entry];
         let recipe = Recipe::Named { scheme: Scheme::Layered, row: 0, stride: 1, entries };
         let before = self.sender.counts.repair_bytes;

@@ -254,9 +254,8 @@ impl Rung {
         let is_apart = scene.newest.0.saturating_sub(self.named_apart) < 2 * NAMED_WITHIN;
         self.look(scene, is_apart && !self.pace.is_silent(now_us, rtt_us));
         let late_us = rtt_us + (rtt_us / 4).max(LATE_MIN_US);
-        self.asked.retain(|asked| asked.seq >= scene.open);
-        let is_pending =
-            |asked: &Asked| now_us < asked.at_us + late_us && !scene.arrivals.is_known(asked.seq);
+        self.asked.retain(|asked| asked.seq >= scene.open && !scene.arrivals.is_known(asked.seq));
+        let is_pending = |asked: &Asked| now_us < asked.at_us + late_us;
         self.pending = self.asked.iter().filter(|asked| is_pending(asked)).map(|asked| asked.batch).min();
         // Repairs of later packets may be on the way.
         let newest = scene.newest.minus(self.pace.places_within(self.lag_us));
@@ -409,7 +408,11 @@ impl Rung {
 
     fn may_ask(&self, now_us: u64, late_us: u64, seq: Seq) -> bool {
         let may_again = |asked: &Asked| asked.times < TIMES_MAX && now_us >= asked.at_us + late_us;
-        self.find(seq).map_or(true, |at| may_again(&self.asked[at]))
+        match self.find(seq) {
+            Ok(at) => may_again(&self.asked[at]),
+            // One older than all that are remembered may have been asked for, and forgotten.
+            Err(at) => at > 0 || self.asked.len() < ASKED_MAX,
+        }
     }
 
     fn note(&mut self, now_us: u64, seq: Seq, batch: Seq) {
@@ -459,4 +462,28 @@ fn copied(view: &RecipeView<'_>) -> Option<Seq> {
 
 fn look_us(rtt_us: u64) -> u64 {
     (rtt_us / 16).clamp(LOOK_US[0], LOOK_US[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_and_forgotten_is_not_asked_for_again_without_end() {
+        const LATER_US: u64 = 10_000_000;
+        let mut rung = Rung::new(Requests::All);
+        let places = || (0..ASKED_MAX as u64).map(|at| Seq(1_000 + 2 * at));
+        places().for_each(|seq| rung.note(0, seq, seq));
+        assert!(!rung.may_ask(LATER_US, 1_000, Seq(10)) && !rung.may_ask(LATER_US, 1_000, Seq(999)));
+        assert!(rung.may_ask(LATER_US, 1_000, Seq(1_001)), "between those that are remembered");
+        rung.note(LATER_US, Seq(5_000), Seq(5_000));
+        assert_eq!(rung.asked.len(), ASKED_MAX);
+        assert!(!rung.may_ask(LATER_US, 1_000, Seq(1_000)), "it has made room");
+        assert!(rung.may_ask(LATER_US, 1_000, Seq(1_002)), "once more");
+        rung.note(LATER_US, Seq(1_002), Seq(1_002));
+        assert!(!rung.may_ask(2 * LATER_US, 1_000, Seq(1_002)));
+        // Those that came, or are settled, make room for older ones.
+        rung.asked.truncate(ASKED_MAX / 2);
+        assert!(rung.may_ask(LATER_US, 1_000, Seq(10)));
+    }
 }
