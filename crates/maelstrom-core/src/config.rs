@@ -309,7 +309,7 @@ impl PeerConfig {
     /// Number of a path to this socket on which the peer may be anywhere: one without an address, if there is
     /// such a path.
     pub(crate) fn movable_at(&self, door: usize) -> Option<usize> {
-        let numbers = || (1..).zip(&self.paths).filter(|(_, path)| path.may_move && path.door == door);
+        let numbers = || (1..).zip(&self.paths).filter(|(_, path)| path.may_move() && path.door == door);
         let unknown = numbers().find(|(_, path)| path.address.ip().is_unspecified());
         unknown.or_else(|| numbers().next()).map(|(number, _)| number)
     }
@@ -323,7 +323,7 @@ impl PeerConfig {
     pub(crate) fn may_move_on(&self, path: usize, door: usize) -> bool {
         match path.checked_sub(1) {
             None => door == 0 && self.may_move(),
-            Some(at) => self.paths.get(at).is_some_and(|path| path.may_move && path.door == door),
+            Some(at) => self.paths.get(at).is_some_and(|path| path.may_move() && path.door == door),
         }
     }
 

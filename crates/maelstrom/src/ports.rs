@@ -323,7 +323,7 @@ pub(crate) fn core_config(
     let further = |path: &PeerPath| PathConfig {
         door: doors::number(config, path),
         address: path.address.fixed().unwrap_or(SocketAddr::new(unknown, 0)),
-        may_move: path.address.whereabouts() != Whereabouts::Stated,
+        whereabouts: path.address.whereabouts(),
     };
     let peer = |peer: &Peer| PeerConfig {
         address: peer.address,

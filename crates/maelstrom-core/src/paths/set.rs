@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use crate::config::Whereabouts;
+
 /// Maximum number of paths to a peer.
 pub const PATHS_MAX: usize = 8;
 
@@ -39,15 +41,21 @@ pub struct PathConfig {
     pub door: usize,
     /// Address of the peer on this path; with the unspecified IP address, it is not known yet.
     pub address: SocketAddr,
-    /// Whether the peer's own datagrams show the address.
-    pub may_move: bool,
+    /// Source of this address.
+    pub whereabouts: Whereabouts,
 }
 
 impl PathConfig {
     /// Whether both are the same path, wherever the peer shows to be on it.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let Self { door, address, may_move } = *self;
-        (door, may_move) == (other.door, other.may_move) && (may_move || address == other.address)
+        let Self { door, address, whereabouts } = *self;
+        (door, whereabouts) == (other.door, other.whereabouts)
+            && (self.may_move() || address == other.address)
+    }
+
+    /// Whether the peer's own datagrams may show another address.
+    pub(crate) fn may_move(&self) -> bool {
+        self.whereabouts != Whereabouts::Stated
     }
 }
 

@@ -121,7 +121,7 @@ impl Peer {
             if index == at {
                 self.roaming.moves += u64::from(other.address != address);
                 other.address = address;
-            } else if (other.door, other.address, other.may_move) == (door, address, true) {
+            } else if other.may_move() && (other.door, other.address) == (door, address) {
                 // The peer has shown that it is there on this path.
                 other.address = SocketAddr::new(nowhere(address), 0);
             }
@@ -236,8 +236,9 @@ impl Peer {
     /// Whether this gateway says Hello by itself.
     pub(super) fn calls(&self, now_us: u64) -> bool {
         let is_here = || self.channel.heard_us().is_some_and(|heard_us| now_us < heard_us + FORGET_US);
-        let is_first_stated = self.config.whereabouts != Whereabouts::Unstated;
-        let is_stated = is_first_stated || self.config.paths.iter().any(|path| !path.may_move);
+        let further = self.config.paths.iter().map(|path| path.whereabouts);
+        let is_stated =
+            further.chain([self.config.whereabouts]).any(|source| source != Whereabouts::Unstated);
         self.config.is_reachable() && (is_stated || is_here())
     }
 

@@ -268,7 +268,7 @@ fn place(port: u16) -> SocketAddr {
 /// A gateway that knows neither address of its peer.
 fn hub(path_use: PathUse) -> Config {
     let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-    let paths = vec![PathConfig { door: 0, address: nowhere, may_move: true }];
+    let paths = vec![PathConfig { door: 0, address: nowhere, whereabouts: Whereabouts::Unstated }];
     let whereabouts = Whereabouts::Unstated;
     let spoke =
         PeerConfig { address: nowhere, whereabouts, paths, ..two_paths(A, path_use).peers[0].clone() };
@@ -277,7 +277,7 @@ fn hub(path_use: PathUse) -> Config {
 
 /// A gateway at one address, and one with two uplinks behind NATs, of which the first knows neither.
 fn hub_and_spoke(path_use: PathUse) -> Pair {
-    let paths = vec![PathConfig { door: 1, address: address(A), may_move: false }];
+    let paths = vec![PathConfig { door: 1, address: address(A), whereabouts: Whereabouts::Stated }];
     let peer = PeerConfig { paths, ..two_paths(B, path_use).peers[0].clone() };
     let mut pair = Pair::new([hub(path_use), Config { peers: vec![peer], ..two_paths(B, path_use) }]);
     pair.doors[A] = [0, 0];

@@ -23,7 +23,7 @@ fn with_peer(side: usize, peer: PeerConfig) -> Config {
 
 /// A path on which the peer may be anywhere.
 fn anywhere(door: usize) -> PathConfig {
-    PathConfig { door, address: nowhere(), may_move: true }
+    PathConfig { door, address: nowhere(), whereabouts: Whereabouts::Unstated }
 }
 
 /// A gateway that knows no address of its peer, and whose second path ends at this socket.
@@ -37,7 +37,7 @@ fn server(door: usize) -> Config {
 fn site(addresses: usize) -> Config {
     let peer = two_paths(B, PathUse::Failover).peers.remove(0);
     let address = address_on(addresses - 1, A);
-    let paths = vec![PathConfig { door: 1, address, may_move: false }];
+    let paths = vec![PathConfig { door: 1, address, whereabouts: Whereabouts::Stated }];
     with_peer(B, PeerConfig { paths, ..peer })
 }
 
@@ -217,6 +217,18 @@ fn a_peer_is_called_on_a_further_path_while_its_address_on_the_first_is_not_know
         pair.advance(2_000 * MS);
         assert_eq!([A, B].map(|side| alive(&pair, side)), [[true; 2]; 2]);
     }
+}
+
+/// Nothing of the peer has been heard, and it does not call: only the name leads to it.
+#[test]
+fn a_peer_with_a_name_on_a_further_path_is_called_there_while_it_may_be_anywhere_on_the_first() {
+    let named = PathConfig { door: 1, address: address_on(1, A), whereabouts: Whereabouts::Named };
+    let peer = site(2).peers.remove(0);
+    let (address, whereabouts) = (nowhere(), Whereabouts::Unstated);
+    let caller = with_peer(B, PeerConfig { address, whereabouts, paths: vec![named], ..peer });
+    let mut pair = pair_of(server(1), caller);
+    pair.run_until_up();
+    assert_carries(&mut pair);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use maelstrom_core::wire::{
 };
 use maelstrom_core::{
     Config, EgressCounts, Gateway, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, Schedule, Secret, Seq,
-    Token,
+    Token, Whereabouts,
 };
 
 /// Reads a message about groups: IGMP if the first byte is even, else MLD.
@@ -175,7 +175,7 @@ impl Liar {
                 is_tunnel,
                 // All that it says comes by the first.
                 paths: if is_tunnel {
-                    vec![PathConfig { door: 1, address: LIAR, may_move: false }]
+                    vec![PathConfig { door: 1, address: LIAR, whereabouts: Whereabouts::Stated }]
                 } else {
                     Vec::new()
                 },

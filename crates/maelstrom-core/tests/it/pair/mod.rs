@@ -13,7 +13,7 @@ use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::share::Share;
 use maelstrom_core::{
     Config, Ecn, Gateway, Inbound, Outbox, PathConfig, PathUse, PeerConfig, PeerKey, PeerStatus, Schedule,
-    Source,
+    Source, Whereabouts,
 };
 
 pub mod keys;
@@ -87,7 +87,8 @@ pub fn address_on(path: usize, side: usize) -> SocketAddr {
 /// A gateway whose packets travel in datagrams, with a second path.
 pub fn two_paths(side: usize, path_use: PathUse) -> Config {
     let config = tunnel(side);
-    let paths = vec![PathConfig { door: 1, address: address_on(1, 1 - side), may_move: false }];
+    let (address, whereabouts) = (address_on(1, 1 - side), Whereabouts::Stated);
+    let paths = vec![PathConfig { door: 1, address, whereabouts }];
     let peer = PeerConfig { paths, path_use, ..config.peers[0].clone() };
     Config { peers: vec![peer], ..config }
 }
