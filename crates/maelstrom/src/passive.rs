@@ -209,12 +209,13 @@ impl Passive {
         self.fail_upgrade("this process stops");
         info!("stopping");
         self.leave_rack();
-        self.losses.close(&self.engine.gateway, &self.config);
         self.segments.settle();
         self.split = Split::default();
         if !self.restarts {
             self.open_tunnels();
         }
+        // Last, because a disk may hang: nothing else must be left behind then.
+        self.losses.close(&self.engine.gateway, &self.config);
         Ok(())
     }
 

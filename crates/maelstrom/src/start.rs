@@ -96,11 +96,10 @@ impl Passive {
         // Other signs than those of the other process: what that one injects has arrived here.
         let signs = Signs::new(random()?);
         let (mut wans, inlets) = open_wans(&config, signs, open_inlet_beside)?;
-        let (mut gateway, mtus) = new_gateway(&config)?;
-        let losses = LossSocket::open(&config, &mut gateway, clock_us());
+        let (gateway, mtus) = new_gateway(&config)?;
         let control = Control::bind_beside(&config.gateway.control)?;
         let mut engine = Engine::new(gateway, clock_us());
-        let Inheritance { socket, rack, tunnel, former } =
+        let Inheritance { socket, rack, tunnel, losses, former } =
             Inheritance::take(link, &config, &mut wans, &mut engine)?;
         let tunnel = tunnel.map(Tunnel::adopt).transpose()?;
         let racked = config.rack.as_ref().zip(rack);

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use diagnostics::settings::{
-    Boolean, Choice, Fallback, Integer, Integers, Layout, List, Only, Optional, Placed, Setting, Text,
-    interface_name,
+    Boolean, Choice, Fallback, Integer, Integers, Layout, List, Only, Optional, Placed, Section as _,
+    Setting, Text, interface_name,
 };
 use ipnet::IpNet;
 use maelstrom_core::congestion::OnCongestion;
@@ -49,6 +49,13 @@ pub fn layout() -> Layout {
     let layout = Layout::default().with::<Gateway>().with::<CodeKeys>().with::<ClassKeys>();
     let layout = layout.with::<Split>().with::<RackKeys>().with::<MemberKeys>();
     layout.with::<MulticastKeys>().with::<PeerKeys>()
+}
+
+/// Keys of `[code]` that decide on the code: the scheme, and what belongs to some schemes alone. A key of
+/// another scheme is a mistake in a file.
+pub fn keys_of_schemes() -> Vec<&'static str> {
+    let keys = CodeKeys::keys();
+    keys.iter().filter(|key| key.name == "scheme" || key.only.is_some()).map(|key| key.name).collect()
 }
 
 fn rate() -> Text<RepairRate> {

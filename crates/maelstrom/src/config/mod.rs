@@ -44,7 +44,9 @@ use std::path::{Path, PathBuf};
 
 pub use diagnostics::{Diagnostic, Report, Severity, Source};
 pub use draft::GatewayConfig;
-pub use keys::{CONTROL_DEFAULT, FILE_DEFAULT, Gateway, NETWORKS_MAX, PEERS_MAX, RATE_MAX, layout};
+pub use keys::{
+    CONTROL_DEFAULT, FILE_DEFAULT, Gateway, NETWORKS_MAX, PEERS_MAX, RATE_MAX, keys_of_schemes, layout,
+};
 pub use maelstrom_core::auto::{LADDER, WINDOW, WINDOW_LONG};
 pub use maelstrom_core::controller::Targets;
 pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};

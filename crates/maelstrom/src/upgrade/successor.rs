@@ -17,6 +17,7 @@ use super::message::{Message, Session, VERSION};
 use crate::config::GatewayConfig;
 use crate::engine::{ALL_OUTGOING, Engine};
 use crate::error::StartError;
+use crate::losses::LossSocket;
 use crate::passive::{Passive, clock_us};
 use crate::taps::Wan;
 
@@ -35,6 +36,7 @@ pub(crate) struct Inheritance {
     pub(crate) rack: Option<(UdpSocket, RackHandover)>,
     /// The device of the tunnel.
     pub(crate) tunnel: Option<OwnedFd>,
+    pub(crate) losses: LossSocket,
     pub(crate) former: Former,
 }
 
@@ -80,6 +82,8 @@ impl Inheritance {
         let Message::Sessions { peers, held } = link.wait(PATIENCE).map_err(failed)? else {
             return Err(failed(io::ErrorKind::InvalidData.into()));
         };
+        // As late as a disk that hangs does no harm: the other process has written it when this one started.
+        let losses = LossSocket::open(config, &mut engine.gateway, clock_us());
         if held.is_some() {
             engine.gateway.hold(clock_us(), held);
         }
@@ -102,6 +106,7 @@ impl Inheritance {
             socket,
             rack,
             tunnel,
+            losses,
             former: Former { link, sessions, cut_us, is_told: false, is_main: false },
         })
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use ::fec::Code;
 use ::fec::simulate::{Naming, Report, Simulation, apart_bytes, repair_overhead_bytes, simulate};
 use anyhow::bail;
-use maelstrom::config::{LADDER, Schedule, Targets, WINDOW, WINDOW_LONG};
+use maelstrom::config::{LADDER, Schedule, Targets, WINDOW, WINDOW_LONG, keys_of_schemes};
 use maelstrom::losses::PeerLosses;
 
 use super::losses::read;
@@ -102,6 +102,8 @@ struct Advice<'a> {
     peer: &'a PeerLosses,
     target: f64,
     packets: u64,
+    /// Number of packets after which a recovered one is too late; the greatest number if that is not known.
+    late: usize,
     trials: Vec<Trial>,
     /// Bursts that no window recovers, packets in them, and lost packets in all.
     hopeless: [u64; 3],
@@ -120,7 +122,7 @@ impl<'a> Advice<'a> {
             }
         }
         let packets = latest.recorded;
-        Ok(Self { peer, target: args.residual, packets, trials, hopeless: hopeless(&peer.trace) })
+        Ok(Self { peer, target: args.residual, packets, late, trials, hopeless: hopeless(&peer.trace) })
     }
 
     /// Codes that reach the target, or else those that leave little more than the best one.
@@ -176,8 +178,9 @@ impl<'a> Advice<'a> {
         }
         for (title, trial) in self.proposals() {
             let Some(trial) = trial else { continue };
-            let _ = write!(text, "\n{title}: {}\n{}", trial.schedule, self.difference(&trial.schedule));
+            let _ = write!(text, "\n{title}: {}\n{}", trial.schedule, difference(&trial.schedule));
         }
+        text.push_str(&self.caveats());
         let [bursts, packets, lost] = self.hopeless;
         if bursts > 0 {
             let share = 100.0 * packets as f64 / lost as f64;
@@ -216,18 +219,30 @@ impl<'a> Advice<'a> {
         self.peer.is_auto && *window == WINDOW && rate.to_string() == self.peer.rate
     }
 
-    /// The change of the peer's file, of which nothing is known here.
-    fn difference(&self, schedule: &Schedule) -> String {
-        let old = if self.peer.is_auto { OF_AUTO } else { OF_FIXED };
-        let old: String = old.iter().map(|key| format!("-{key} = …, if it is there\n")).collect();
-        let new: String = settings(schedule).iter().map(|line| format!("+{line}\n")).collect();
-        format!(" [code]\n{old}{new}")
+    /// What the proposals do not consider.
+    fn caveats(&self) -> String {
+        let mut text = String::new();
+        if self.late == usize::MAX {
+            text.push_str(
+                "\nNo deadline is known, so that nothing counts as late: the peer is down, or has a code without \
+                 `late_ms`, or there is no traffic. State one with --late-ms.\n",
+            );
+        }
+        text.push_str(
+            "\n`late_ms`, `max_repair_rate` and `overhead_max` belong to `auto` alone: with any of these codes nothing \
+             else bounds the repairs. A class with a rate needs `auto` or `sliding`.\n",
+        );
+        text
     }
 }
 
-/// Keys of `[code]` that belong to `auto`, and to the other codes. None of them may stay beside another code.
-const OF_AUTO: &[&str] = &["scheme", "residual", "late_ms", "overhead_max", "max_repair_rate"];
-const OF_FIXED: &[&str] = &["scheme", "rate", "window", "density", "r", "interleaves", "c", "interleave"];
+/// The change of the peer's file, of which nothing is known here.
+fn difference(schedule: &Schedule) -> String {
+    // None of those of another scheme may stay.
+    let old: String = keys_of_schemes().iter().map(|key| format!("-{key} = …, if it is there\n")).collect();
+    let new: String = settings(schedule).iter().map(|line| format!("+{line}\n")).collect();
+    format!(" [code]\n{old}{new}")
+}
 
 /// The latest part of a trace, with its long gaps shortened: packets that no repair connects with a loss
 /// change nothing.
@@ -396,6 +411,7 @@ mod tests {
             peer: &peer,
             target: 1e-5,
             packets: 20_000,
+            late: 200,
             trials: vec![
                 trial(window("1/32"), 1e-3, 0.04, 300, 200),
                 trial(window("1/8"), 0.0, 0.14, 90, 600),
@@ -426,7 +442,8 @@ mod tests {
         );
         for expected in [
             "fewest bytes: sliding (512; 1/8)\n [code]\n-scheme = …, if it is there\n-residual = …, if it is there\n",
-            "-max_repair_rate = …, if it is there\n+scheme = \"sliding\"\n+rate = \"1/8\"\n+window = 512\n",
+            "-delayed = …, if it is there\n+scheme = \"sliding\"\n+rate = \"1/8\"\n+window = 512\n",
+            "belong to `auto` alone",
             "1 bursts of more than 279 packets, with 99.7 % of the lost packets",
             "least processor time: layered (8; 1,11,19)\n [code]\n",
             "+scheme = \"layered\"\n+r = 8\n+interleaves = [1, 11, 19]\n",
@@ -434,9 +451,45 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected:?} is not in\n{text}");
         }
+        assert!(!text.contains("No deadline is known"), "{text}");
+        advice.late = usize::MAX;
+        assert!(advice.text().contains("No deadline is known"));
         // Where no code reaches the target, the best ones count.
         advice.trials.retain(|trial| trial.residual > 1e-4);
         assert_eq!(names(&advice)[1], "sliding (512; 1/32)");
+    }
+
+    /// Applies a change to the section of a file.
+    fn changed(section: &str, change: &str) -> String {
+        let removed: Vec<&str> =
+            change.lines().filter_map(|line| line.strip_prefix('-')?.split(' ').next()).collect();
+        let stays = |line: &&str| !removed.contains(&line.split(' ').next().unwrap_or_default());
+        let added = change.lines().filter_map(|line| line.strip_prefix('+'));
+        section.lines().filter(stays).chain(added).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_change_fits_the_file_of_any_other_code() {
+        let sections = [
+            "scheme = \"auto\"\nresidual = \"1e-4\"\nlate_ms = 200\noverhead_max = \"1/4\"\nmax_repair_rate = \"10Mbit/s\"",
+            "scheme = \"layered\"\nr = 8\ninterleaves = [1, 11, 19]\ndelayed = true\nmax_delay_ms = 30",
+            "scheme = \"reed-solomon\"\nr = 8\nc = 3\ninterleave = 20\ndelayed = false\nmax_delay_ms = 30",
+            "scheme = \"sliding\"\nrate = \"1/8\"\nwindow = 256\ndensity = 9\nmax_delay_ms = 30",
+        ];
+        for (section, schedule) in
+            sections.iter().flat_map(|section| schedules().into_iter().map(move |it| (section, it)))
+        {
+            let code = changed(section, &difference(&schedule));
+            let file = format!(
+                "[gateway]\nwan='w'\nlisten='10.0.0.1:1'\n[code]\n{code}\n[[peer]]\naddress='10.0.0.2:1'\nnetworks=['10.2.0.0/16']\nkey_file='/no/key'"
+            );
+            let report = maelstrom::config::parse(std::path::Path::new("/x.toml"), &file).report();
+            let found: Vec<_> = report.diagnostics().iter().map(|found| found.code).collect();
+            assert!(
+                found.iter().all(|code| *code == "key-file" || *code == "interleaves-overlap"),
+                "{section} to {schedule}: {report}"
+            );
+        }
     }
 
     #[test]
