@@ -2,7 +2,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::place::Place;
-use crate::quiet::SILENCE_MIN_US;
+use crate::quiet::SILENCE_US;
 use foundation::Seq;
 
 impl Arrivals {
@@ -27,7 +27,7 @@ impl Arrivals {
                     (seq.0 > back + 7).then(|| self.arrival_before(seq.minus(back + 7), NEAR)).flatten();
                 let interval_us =
                     earlier.map_or(0, |(more, earlier_us)| before_us.saturating_sub(earlier_us) / (more + 7));
-                let range = named_us.saturating_sub(DEADLINE_US)..=named_us.saturating_sub(SILENCE_MIN_US);
+                let range = named_us.saturating_sub(DEADLINE_US)..=named_us.saturating_sub(SILENCE_US);
                 let expected_us = before_us + interval_us * back;
                 Some(expected_us.clamp(*range.start(), *range.end()).max(before_us))
             }

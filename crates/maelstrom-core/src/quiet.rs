@@ -1,22 +1,21 @@
 //! Repairs out of turn: for packets that no regular repair covers soon, because traffic has ceased or is
 //! sparse.
 //!
-//! After a silence of 2 ms, what waits for a repair leaves as one. TCP then gets the end of a flight back
-//! before its delay looks like a queue, and a sender of single packets does not wait for the next ones. Where
-//! the round trip is shorter than 40 ms, TCP waits less too, and the silence is a twentieth of it. In traffic
-//! without such a silence, a packet waits for its first repair no longer than the deadline of the code. A
-//! budget bounds both ([`Quiet::paid_us`]), or sparse traffic would pay more for repairs than it is worth.
+//! After a silence of [`SILENCE_US`], what waits for a repair leaves as one. TCP then gets the end of a
+//! flight back before its delay looks like a queue, and a sender of single packets does not wait for the next
+//! ones. In traffic without such a silence, a packet waits for its first repair no longer than the deadline
+//! of the code. A budget bounds both ([`Quiet::paid_us`]), or sparse traffic would pay more for repairs than
+//! it is worth.
 
-/// Longest silence after which packets without repair get one.
-const SILENCE_US: u64 = 2_000;
-/// Shortest one, on paths with a short round trip.
-pub(crate) const SILENCE_MIN_US: u64 = 1_000;
-/// Part of the round-trip time that it is otherwise.
-const SILENCES: u64 = 20;
+/// Silence after which packets without repair get one.
+pub(crate) const SILENCE_US: u64 = 2_000;
 /// The round-trip time contains this number of intervals between two repairs out of turn.
 const PER_ROUND_TRIP: u64 = 50;
-/// Shortest time between the repairs that follow the one after a silence.
-const APART_MIN_US: u64 = 400;
+/// It contains this number of times from the repair after a silence to the one that follows it at the end of
+/// a flight. All of these then come within a quarter of a round trip of 20 ms or more.
+const APARTS: u64 = 64;
+/// Shortest such time, and that of a round trip that is not known.
+const APART_US: [u64; 2] = [250, SILENCE_US];
 /// Silence after which the repair of a packet may be longer than the packet.
 const LONELY_US: u64 = 100_000;
 
@@ -41,7 +40,6 @@ const SAVED_MAX: i64 = 8_192 * BYTE;
 #[derive(Debug)]
 pub(crate) struct Quiet {
     last_packet_us: u64,
-    silence_us: u64,
     /// Interval between two repairs out of turn, at least.
     interval_us: u64,
     /// Time from the repair after a silence to the one that follows it at the end of a flight.
@@ -61,9 +59,8 @@ impl Default for Quiet {
     fn default() -> Self {
         Self {
             last_packet_us: 0,
-            silence_us: SILENCE_US,
             interval_us: SILENCE_US,
-            apart_us: SILENCE_US,
+            apart_us: APART_US[1],
             next_us: 0,
             share: SAVED_MAX,
             trickle: SAVED_MAX,
@@ -101,18 +98,13 @@ impl Quiet {
 
     /// Changes the round-trip time, which may be unknown.
     pub(crate) fn set_rtt(&mut self, rtt_us: Option<u64>) {
-        let Some(rtt_us) = rtt_us else {
-            (self.silence_us, self.interval_us, self.apart_us) = (SILENCE_US, SILENCE_US, SILENCE_US);
-            return;
-        };
-        self.silence_us = (rtt_us / SILENCES).clamp(SILENCE_MIN_US, SILENCE_US);
-        self.interval_us = SILENCE_US.max(rtt_us / PER_ROUND_TRIP);
-        self.apart_us = APART_MIN_US.max(rtt_us / PER_ROUND_TRIP);
+        self.interval_us = SILENCE_US.max(rtt_us.unwrap_or(0) / PER_ROUND_TRIP);
+        self.apart_us = rtt_us.map_or(APART_US[1], |rtt_us| APART_US[0].max(rtt_us / APARTS));
     }
 
     /// End of the silence after which packets that wait for a repair get one, if no packet follows.
     pub(crate) fn silent_us(&self) -> u64 {
-        self.last_packet_us + self.silence_us
+        self.last_packet_us + SILENCE_US
     }
 
     /// Whether the budget allows many repairs at a time.
@@ -311,12 +303,14 @@ mod tests {
             assert_eq!(times_us.len(), 5);
             assert!(times_us[4] < 1_000_000 + rtt_us / 4, "{times_us:?} at {rtt_us}");
         }
-        // A round trip that is not known any more counts as a long one.
         let mut quiet = Quiet::default();
-        quiet.set_rtt(Some(1_000));
-        assert_eq!(quiet.silent_us(), SILENCE_MIN_US);
-        quiet.set_rtt(None);
-        assert_eq!(quiet.silent_us(), SILENCE_US);
+        let mut first_us = |rtt_us| {
+            quiet.set_rtt(rtt_us);
+            let mut tail = Tail::default();
+            tail.begin(0, &quiet, 1);
+            tail.due_us().unwrap()
+        };
+        assert_eq!([Some(1_000), None].map(&mut first_us), APART_US);
     }
 
     #[test]
