@@ -1,22 +1,28 @@
 //! Members of groups on a LAN (RFC 3376 §6, RFC 3810 §7): who is there is asked for, unless another router
-//! asks.
+//! asks. Then the times of that router count, and it decides what a message of a host that leaves is worth:
+//! hosts answer its questions, which it asks by its own times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use super::ask::{self, ADVERT_S, QUERY_S};
+use super::question::Question;
 use super::reports::Said;
 
 /// Maximum number of groups with members on one LAN.
 const GROUPS_MAX: usize = 1_024;
-/// Time for which a group has members after a report: two questions and their answers.
-const INTERVAL_US: u64 = 260_000_000;
-/// Time for which another router asks after its last question.
-const OTHER_US: u64 = 255_000_000;
+/// Time in which one of some questions about all groups gets through.
+const ASKED_US: u64 = ask::ROBUSTNESS as u64 * QUERY_S as u64 * 1_000_000;
+/// Shortest and longest such time of another router that counts, whatever it states.
+const ASKED_BY_OTHER_US: [u64; 2] = [10_000_000, 3_600_000_000];
+/// Time for answers to such a question.
+const ANSWER_US: u64 = 10_000_000;
 /// Interval between the first two questions.
 const FIRST_US: u64 = 31_000_000;
 /// Interval between questions about one group that a host has left, and the time for their answers.
 const LAST_MEMBER_US: u64 = 1_000_000;
+/// Longest time for answers to such a question of another router that counts.
+const LAST_MEMBER_MAX_US: u64 = 10_000_000;
 /// Maximum number of groups about which a question is due.
 const LEFT_MAX: usize = 256;
 
@@ -41,8 +47,47 @@ struct Family {
     asked: u8,
     next_question_us: u64,
     next_advert_us: u64,
-    /// Time until which another router asks.
-    other_until_us: u64,
+    /// The router that asked last instead of this gateway.
+    other: Option<Other>,
+}
+
+/// Another router that asks.
+#[derive(Clone, Copy, Debug)]
+struct Other {
+    router: IpAddr,
+    /// Time in which one of its questions about all groups gets through.
+    asked_us: u64,
+    /// Time until which it asks, unless it goes on.
+    until_us: u64,
+}
+
+impl Family {
+    /// The other router that asks at present.
+    fn other(&self, now_us: u64) -> Option<Other> {
+        self.other.filter(|other| now_us < other.until_us)
+    }
+
+    /// Time for which a group has members after a report: some questions and their answers.
+    fn interval_us(&self, now_us: u64) -> u64 {
+        self.other(now_us).map_or(ASKED_US, |other| other.asked_us) + ANSWER_US
+    }
+
+    /// Leaves the questions to a router with a lower address (RFC 3376 §6.6.2). Returns whether it counts,
+    /// and of several, the one with the lowest does.
+    fn on_question(&mut self, now_us: u64, question: &Question) -> bool {
+        let router = question.router;
+        let is_lower = !router.is_unspecified() && self.own.is_none_or(|own| router < own);
+        if !is_lower || self.other(now_us).is_some_and(|other| other.router < router) {
+            return false;
+        }
+        let asked_us = u64::from(question.robustness) * u64::from(question.interval_s) * 1_000_000;
+        let asked_us = asked_us.clamp(ASKED_BY_OTHER_US[0], ASKED_BY_OTHER_US[1]);
+        let until_us = now_us + asked_us + ANSWER_US / 2;
+        self.other = Some(Other { router, asked_us, until_us });
+        // If it goes away, this gateway asks before members are forgotten.
+        self.next_question_us = until_us;
+        true
+    }
 }
 
 impl Members {
@@ -57,8 +102,12 @@ impl Members {
             Said::Joins(group) if is_ours(group) => self.join(now_us, group),
             Said::Leaves(group) if is_ours(group) => self.leave(now_us, group),
             Said::Joins(_) | Said::Leaves(_) => {}
-            Said::Asks(router) => self.on_router(now_us, router),
+            Said::Asks(question) => self.on_question(now_us, &question),
         }
+    }
+
+    fn family(&mut self, of: IpAddr) -> &mut Family {
+        &mut self.families[usize::from(of.is_ipv6())]
     }
 
     fn join(&mut self, now_us: u64, group: IpAddr) {
@@ -68,13 +117,16 @@ impl Members {
             self.refused += 1;
             return;
         }
-        self.groups.insert(group, now_us + INTERVAL_US);
+        let interval_us = self.family(group).interval_us(now_us);
+        self.groups.insert(group, now_us + interval_us);
         self.has_changed |= !is_known;
     }
 
-    /// Asks whether others are in a group that a host has left. If another router asks, its questions are
-    /// answered to all.
+    /// Asks whether others are in a group that a host has left, unless another router does (RFC 2236 §3).
     fn leave(&mut self, now_us: u64, group: IpAddr) {
+        if self.family(group).other(now_us).is_some() {
+            return;
+        }
         let Some(until_us) = self.groups.get_mut(&group) else { return };
         *until_us = (*until_us).min(now_us + u64::from(ask::ROBUSTNESS) * LAST_MEMBER_US);
         if self.left.len() < LEFT_MAX && self.left.iter().all(|(left, ..)| *left != group) {
@@ -82,12 +134,23 @@ impl Members {
         }
     }
 
-    /// Leaves the questions to a router with a lower address (RFC 3376 §6.6.2).
-    fn on_router(&mut self, now_us: u64, router: IpAddr) {
-        let family = &mut self.families[usize::from(router.is_ipv6())];
-        let is_unspecified = router.is_unspecified();
-        if !is_unspecified && family.own.is_none_or(|own| router < own) {
-            family.other_until_us = now_us + OTHER_US;
+    /// Takes the question of another router, whose answers come to this gateway too.
+    fn on_question(&mut self, now_us: u64, question: &Question) {
+        let is_v6 = question.router.is_ipv6();
+        let family = self.family(question.router);
+        let before_us = family.interval_us(now_us);
+        if !family.on_question(now_us, question) {
+            return;
+        }
+        let interval_us = family.interval_us(now_us);
+        if interval_us > before_us {
+            // Members report again when it asks, which is later than they were asked until now.
+            let of_family = self.groups.iter_mut().filter(|(group, _)| group.is_ipv6() == is_v6);
+            of_family.for_each(|(_, until_us)| *until_us = (*until_us).max(now_us + interval_us));
+        }
+        if let Some(until_us) = question.group.and_then(|group| self.groups.get_mut(&group)) {
+            let answer_us = (1_000 * u64::from(question.answer_ms)).clamp(LAST_MEMBER_US, LAST_MEMBER_MAX_US);
+            *until_us = (*until_us).min(now_us + u64::from(question.robustness) * answer_us);
         }
     }
 
@@ -121,7 +184,7 @@ impl Members {
                 family.asked = (family.asked + 1).min(ask::ROBUSTNESS);
                 family.next_question_us =
                     now_us + if is_early { FIRST_US } else { u64::from(QUERY_S) * 1_000_000 };
-                if now_us >= family.other_until_us {
+                if family.other(now_us).is_none() {
                     return Some(ask::question(own, None));
                 }
             }
@@ -136,7 +199,7 @@ impl Members {
             }
             self.left.pop_front();
             let family = &self.families[usize::from(group.is_ipv6())];
-            let Some(own) = family.own.filter(|_| now_us >= family.other_until_us) else { continue };
+            let Some(own) = family.own.filter(|_| family.other(now_us).is_none()) else { continue };
             if times > 1 {
                 self.left.push_back((group, now_us + LAST_MEMBER_US, times - 1));
             }
@@ -219,18 +282,68 @@ mod tests {
         assert_eq!(sent(&mut members, 301..310).get(&group), Some(&2));
     }
 
+    /// The question of a router about all groups, by the times of RFC 3376.
+    fn question(router: &str) -> Question {
+        Question { router: ip(router), group: None, answer_ms: 10_000, interval_s: 125, robustness: 2 }
+    }
+
+    fn ask(members: &mut Members, now_us: u64, question: Question) {
+        members.take(now_us, Said::Asks(question), |_| true);
+    }
+
     #[test]
     fn a_router_with_a_lower_address_asks_instead() {
         let mut members = members();
-        members.take(0, Said::Asks(ip("10.1.1.9")), |_| true);
-        members.take(0, Said::Asks(ip("0.0.0.0")), |_| true);
+        ask(&mut members, 0, question("10.1.1.9"));
+        ask(&mut members, 0, question("0.0.0.0"));
         assert_eq!(sent(&mut members, 0..100).get(&ip("224.0.0.1")), Some(&2));
-        members.take(100 * S, Said::Asks(ip("10.1.0.9")), |_| true);
+        ask(&mut members, 100 * S, question("10.1.0.9"));
         let quiet = sent(&mut members, 100..355);
         assert!(!quiet.contains_key(&ip("224.0.0.1")) && quiet.contains_key(&ip("ff02::1")));
         // Switches know the port all the same.
         assert!(quiet.contains_key(&ip("224.0.0.106")));
-        assert!(sent(&mut members, 355..600).contains_key(&ip("224.0.0.1")));
+        assert!(sent(&mut members, 355..356).contains_key(&ip("224.0.0.1")), "before members are forgotten");
+    }
+
+    #[test]
+    fn a_host_that_leaves_ends_nothing_where_another_router_asks() {
+        let mut members = members();
+        let (group, other) = (ip("239.1.2.3"), question("10.1.0.9"));
+        members.take(0, Said::Joins(group), |_| true);
+        ask(&mut members, 0, other);
+        members.take(S, Said::Leaves(group), |_| true);
+        assert!(has(&mut members, 200 * S, "239.1.2.3") && members.left.is_empty());
+        // A router that does not ask for all, and the one that does.
+        for (router, is_there) in [("10.1.0.10", true), ("10.1.1.200", true), ("10.1.0.9", false)] {
+            let about = Question { group: Some(group), answer_ms: 1_000, ..question(router) };
+            ask(&mut members, 200 * S, about);
+            assert!(has(&mut members, 201 * S, "239.1.2.3"));
+            assert_eq!(has(&mut members, 202 * S, "239.1.2.3"), is_there, "{router}");
+        }
+        // IPv6 has no other router.
+        members.take(300 * S, Said::Joins(ip("ff15::7")), |_| true);
+        members.take(300 * S, Said::Leaves(ip("ff15::7")), |_| true);
+        assert!(!has(&mut members, 302 * S, "ff15::7"));
+    }
+
+    #[test]
+    fn groups_have_members_for_as_long_as_the_router_that_asks_takes() {
+        let mut members = members();
+        let slow = Question { interval_s: 300, ..question("10.1.0.9") };
+        members.take(0, Said::Joins(ip("239.1.2.3")), |_| true);
+        // It comes into force, and the members that are known wait for its next question.
+        ask(&mut members, 100 * S, slow);
+        members.take(100 * S, Said::Joins(ip("239.1.2.4")), |_| true);
+        assert!(has(&mut members, 709 * S, "239.1.2.3") && has(&mut members, 709 * S, "239.1.2.4"));
+        assert!(sent(&mut members, 100..705).keys().all(|to| *to != ip("224.0.0.1")));
+        assert!(!has(&mut members, 710 * S, "239.1.2.3"));
+        ask(&mut members, 800 * S, Question { interval_s: 20, robustness: 1, ..slow });
+        members.take(800 * S, Said::Joins(ip("239.1.2.3")), |_| true);
+        assert!(has(&mut members, 829 * S, "239.1.2.3") && !has(&mut members, 830 * S, "239.1.2.3"));
+        // One that lies.
+        ask(&mut members, 900 * S, Question { interval_s: u16::MAX, robustness: 7, ..slow });
+        members.take(900 * S, Said::Joins(ip("239.1.2.3")), |_| true);
+        assert!(!has(&mut members, (900 + 3_610) * S, "239.1.2.3"));
     }
 
     #[test]

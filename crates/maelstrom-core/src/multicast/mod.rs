@@ -11,6 +11,7 @@
 
 mod ask;
 mod members;
+mod question;
 pub mod reports;
 mod wants;
 

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use foundation::bytes::{ReadError, Reader};
 
+pub use super::question::Question;
 use crate::packet::Packet;
 
 pub(super) const IGMP: u8 = 2;
@@ -31,8 +32,8 @@ pub enum Said {
     Joins(IpAddr),
     /// A host has left a group; others may be in it.
     Leaves(IpAddr),
-    /// A router asks who is in which group; it has this address.
-    Asks(IpAddr),
+    /// A router asks who is in which group.
+    Asks(Question),
 }
 
 /// Passes what a packet says about groups to `said`; returns whether it is such a message, whole and intact.
@@ -65,7 +66,7 @@ pub fn read_message(source: IpAddr, message: &[u8], said: &mut dyn FnMut(Said)) 
 
 fn read_igmp(source: Ipv4Addr, message: &[u8], said: &mut dyn FnMut(Said)) -> Result<bool, ReadError> {
     let mut reader = Reader(message);
-    let [kind, _code, _, _] = reader.array()?;
+    let [kind, code, _, _] = reader.array()?;
     if kind == IGMP_V3_REPORT {
         let _reserved = reader.u16()?;
         let count = reader.u16()?;
@@ -74,7 +75,7 @@ fn read_igmp(source: Ipv4Addr, message: &[u8], said: &mut dyn FnMut(Said)) -> Re
     }
     let group = Ipv4Addr::from(reader.array::<4>()?);
     match kind {
-        IGMP_QUERY => said(Said::Asks(source.into())),
+        IGMP_QUERY => said(Said::Asks(Question::read_igmp(source, code, group, &mut reader))),
         IGMP_V1_REPORT | IGMP_V2_REPORT if group.is_multicast() => said(Said::Joins(group.into())),
         IGMP_LEAVE if group.is_multicast() => said(Said::Leaves(group.into())),
         _ => return Ok(false),
@@ -85,7 +86,7 @@ fn read_igmp(source: Ipv4Addr, message: &[u8], said: &mut dyn FnMut(Said)) -> Re
 fn read_mld(source: Ipv6Addr, message: &[u8], said: &mut dyn FnMut(Said)) -> Result<bool, ReadError> {
     let mut reader = Reader(message);
     let [kind, _code, _, _] = reader.array()?;
-    let _delay_or_reserved = reader.u16()?;
+    let answer_or_reserved = reader.u16()?;
     let count = reader.u16()?;
     if kind == MLD_V2_REPORT {
         let group = |reader: &mut Reader<'_>| reader.array::<16>().map(|bytes| Ipv6Addr::from(bytes).into());
@@ -93,7 +94,7 @@ fn read_mld(source: Ipv6Addr, message: &[u8], said: &mut dyn FnMut(Said)) -> Res
     }
     let group = Ipv6Addr::from(reader.array::<16>()?);
     match kind {
-        MLD_QUERY => said(Said::Asks(source.into())),
+        MLD_QUERY => said(Said::Asks(Question::read_mld(source, answer_or_reserved, group, &mut reader))),
         MLD_V1_REPORT if group.is_multicast() => said(Said::Joins(group.into())),
         MLD_DONE if group.is_multicast() => said(Said::Leaves(group.into())),
         _ => return Ok(false),
@@ -185,7 +186,10 @@ mod tests {
         assert_eq!(old(IGMP_V1_REPORT), Some(vec![Said::Joins(group(1))]));
         assert_eq!(old(IGMP_V2_REPORT), Some(vec![Said::Joins(group(1))]));
         assert_eq!(old(IGMP_LEAVE), Some(vec![Said::Leaves(group(1))]));
-        assert_eq!(old(IGMP_QUERY), Some(vec![Said::Asks([10, 1, 1, 9].into())]));
+        let Some(Said::Asks(question)) = old(IGMP_QUERY).and_then(|all| all.first().copied()) else {
+            panic!("no question")
+        };
+        assert_eq!((question.router, question.group), ([10, 1, 1, 9].into(), Some(group(1))));
         assert_eq!(old(0x30), None);
         let records = [
             record4(2, 0, 0, [239, 1, 0, 1]),
@@ -214,7 +218,10 @@ mod tests {
         };
         assert_eq!(old(MLD_V1_REPORT), Some(vec![Said::Joins(group.into())]));
         assert_eq!(old(MLD_DONE), Some(vec![Said::Leaves(group.into())]));
-        assert_eq!(old(MLD_QUERY), Some(vec![Said::Asks("fe80::9".parse().unwrap())]));
+        let Some(Said::Asks(question)) = old(MLD_QUERY).and_then(|all| all.first().copied()) else {
+            panic!("no question")
+        };
+        assert_eq!((question.router, question.group), ("fe80::9".parse().unwrap(), Some(group.into())));
         assert_eq!(old(128), None);
         let record = |kind: u8, sources: u8| {
             let head = [kind, 0, 0, sources];

@@ -31,7 +31,9 @@ pub fn reports(data: &[u8]) {
             Said::Joins(group) | Said::Leaves(group) => {
                 assert!(group.is_multicast() && group.is_ipv4() == source.is_ipv4());
             }
-            Said::Asks(router) => assert_eq!(router, source),
+            Said::Asks(question) => {
+                assert!(question.router == source && question.interval_s > 0 && question.robustness > 0);
+            }
         }
     });
     assert!(count <= 1 + message.len() / 8, "a record has eight bytes at least");
