@@ -223,7 +223,7 @@ impl Engine {
         for peer in 0..self.gateway.config().peers.len() {
             self.gateway.finish_stream(self.now_us, peer, &mut self.out);
             self.flush(outlets);
-            while self.gateway.release_held(peer, &mut self.out) {
+            while self.gateway.release_held(self.now_us, peer, &mut self.out) {
                 self.flush(outlets);
             }
         }
@@ -340,6 +340,10 @@ fn inject(
     }
     for (origin, packet) in out.recovered.iter() {
         if gateway.config().peers[origin.peer].is_tunnel {
+            // The next process has or recovers the packets that this one has not handed on.
+            if outlets.is_silent {
+                continue;
+            }
             if groups::is_to_group(packet) {
                 groups::hand_out(&mut outlets.groups, gateway, packet);
                 continue;

@@ -24,10 +24,10 @@ impl Gateway {
         self.peers[peer].finish_stream(now_us, out);
     }
 
-    /// Hands on packets of a peer that are held, as far as the outbox has room; returns whether there are
-    /// more.
-    pub fn release_held(&mut self, peer: usize, out: &mut Outbox) -> bool {
-        self.peers[peer].release_held(out)
+    /// Hands on packets of a peer that are held, and of a tunnel those that held repairs recover, as far as
+    /// the outbox has room; returns whether there are more.
+    pub fn release_held(&mut self, now_us: u64, peer: usize, out: &mut Outbox) -> bool {
+        self.peers[peer].release_held(now_us, out)
     }
 
     /// Returns the sessions of the peers that are up, for [`Gateway::watch_for`].

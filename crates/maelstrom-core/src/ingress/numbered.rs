@@ -159,6 +159,18 @@ impl Ingress {
         }
     }
 
+    /// Uses all held repairs, due or not, as far as there is room for recovered packets; returns whether
+    /// there are more.
+    pub(crate) fn use_all(&mut self, cx: &mut IngressCx<'_>) -> bool {
+        let mut body = std::mem::take(&mut self.due);
+        while !cx.recovered.is_nearly_full() {
+            let Some(number) = self.held.pop(&mut body) else { break };
+            self.use_held(cx, number, &body);
+        }
+        self.due = body;
+        self.held.due_us().is_some()
+    }
+
     /// First place of which nothing has come, behind all places that are known of.
     pub(crate) fn first_unheard(&self) -> Seq {
         let newest = self.ledger.newest();

@@ -90,8 +90,12 @@ impl Peer {
     }
 
     /// Hands on the packets that are held, because another process goes on, as far as the outbox has room;
-    /// returns whether there are more.
-    pub(crate) fn release_held(&mut self, out: &mut Outbox) -> bool {
+    /// returns whether there are more. Repairs of a tunnel that are held are used before: what they recover
+    /// later, the next process would recover too.
+    pub(crate) fn release_held(&mut self, now_us: u64, out: &mut Outbox) -> bool {
+        if self.config.is_tunnel && self.use_waiting(now_us, out) {
+            return true;
+        }
         let Self { order: Some(order), ingress, identity, .. } = self else { return false };
         let (line, identity) = (&mut order.line, &*identity);
         while line.awaited().is_some() {

@@ -173,13 +173,27 @@ impl Peer {
 
     /// Uses the repairs that have waited long enough for packets on a slower path.
     pub(super) fn use_early(&mut self, now_us: u64, out: &mut Outbox) {
+        self.use_early_until(now_us, now_us, out);
+    }
+
+    /// The same for those that are due by another time.
+    fn use_early_until(&mut self, now_us: u64, due_us: u64, out: &mut Outbox) {
         let mut body = std::mem::take(&mut self.early_body);
-        while let Some(number) = self.early.pop(now_us, self.ingress.newest(), &mut body) {
+        while let Some(number) = self.early.pop(due_us, self.ingress.newest(), &mut body) {
             let (ingress, mut cx): (_, IngressCx<'_>) = self.ingress_for_repairs(now_us, &mut out.recovered);
             cx.repair = Some(number);
             // A repair of positions that are not near the newest any more is not counted as malformed.
             let _ = ingress.handle_repair(&mut cx, &body);
         }
         self.early_body = body;
+    }
+
+    /// Uses all repairs that wait for packets, as far as the outbox has room; returns whether there are more.
+    pub(super) fn use_waiting(&mut self, now_us: u64, out: &mut Outbox) -> bool {
+        self.use_early_until(now_us, u64::MAX, out);
+        let (ingress, mut cx) = self.ingress_for_repairs(now_us, &mut out.recovered);
+        let has_more = ingress.use_all(&mut cx);
+        self.put_in_order(now_us, out);
+        has_more
     }
 }

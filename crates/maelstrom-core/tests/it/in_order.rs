@@ -238,7 +238,7 @@ fn all_packets_that_are_held_at_the_end_of_a_stream_are_handed_on() {
     sent.chunks(10).for_each(|some| pair.send_by_tunnel(A, some));
     assert_eq!(state(&pair).waiting, 2_000);
     let mut rounds = 0;
-    while pair.gateways[B].release_held(0, &mut pair.out[B]) {
+    while pair.gateways[B].release_held(pair.now_us, 0, &mut pair.out[B]) {
         pair.exchange();
         rounds += 1;
     }
