@@ -416,7 +416,7 @@ impl Gateway {
             withheld: peer.ingress.withheld(),
             congestion: peer.ingress.congestion(),
             last_heard_us: peer.channel().heard_us(),
-            rtt_us: peer.channel().rtt_us(),
+            rtt_us: peer.rtt_us(),
             sessions: peer.sessions,
             renewals: peer.renewals,
             multiplications: peer.multiplications,

@@ -50,7 +50,8 @@ pub struct PeerStatus<'a> {
     pub congestion: CongestionState,
     /// Time when it was last heard.
     pub last_heard_us: Option<u64>,
-    /// Round-trip time to it without queues, in microseconds: the shortest of the last minute or two.
+    /// Round-trip time to it without queues, in microseconds: the shortest of the last minute or two. Of
+    /// several paths, it is that of the packets.
     pub rtt_us: Option<u64>,
     /// Number of sessions begun.
     pub sessions: u64,

@@ -107,6 +107,15 @@ impl Paths {
         }
     }
 
+    /// Round trip of the path that packets take, without queues; of several that share them, the longest.
+    /// `None` where the datagrams that arrive first show it, whatever their paths.
+    pub(crate) fn rtt_us(&self) -> Option<u64> {
+        if !self.is_known() || self.used == PathUse::Duplicate {
+            return None;
+        }
+        self.route(Load::Packets).iter().filter_map(|path| self.states[path].shortest_rtt_us()).max()
+    }
+
     /// Whether there are several paths, of which one is known to work.
     fn is_known(&self) -> bool {
         self.are_several() && self.states.iter().any(PathState::answers)

@@ -67,12 +67,18 @@ impl Peer {
             }
         }
         self.channel.on_report(now_us, report);
-        self.ingress.set_rtt(self.channel.rtt_us());
+        self.ingress.set_rtt(self.rtt_us());
         self.ingress.set_plan(report.plan);
-        self.is_plan_news |= self.egress.on_report(now_us, &report, self.channel.rtt_us());
+        self.is_plan_news |= self.egress.on_report(now_us, &report, self.rtt_us());
         self.update_thinning(now_us);
         self.update_up(now_us);
         Ok(())
+    }
+
+    /// The round trip of packets without queues. Reports, and the datagrams that they answer, take all paths,
+    /// so that they show that of the fastest.
+    pub(crate) fn rtt_us(&self) -> Option<u64> {
+        self.paths.rtt_us().or(self.channel.rtt_us())
     }
 
     /// Time at which the next report is due.

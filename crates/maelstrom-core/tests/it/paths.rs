@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use crate::pair::{A, B, LinkQueue, Pair, address, coin, payload, two_paths, udp};
-use maelstrom_core::counters::Rejected;
+use maelstrom_core::counters::{Rejected, Unanswered};
 use maelstrom_core::wire::{Outer, SEALED_HEADER};
 use maelstrom_core::{
     Class, Config, Match, PathConfig, PathStatus, PathUse, PeerConfig, Protect, Requests, Source, Whereabouts,
@@ -192,6 +192,32 @@ fn packets_that_one_path_cannot_carry_take_the_other_one_too() {
     assert!(missing as u64 * 100 < all, "{missing} of {all}: {packets:?}");
     let (packets, missing) = spread(60.0, 4);
     assert_eq!((packets[1], missing), (0, 0), "{packets:?}");
+}
+
+#[test]
+fn deadlines_and_requests_go_by_the_round_trip_of_the_path_that_packets_take() {
+    let with = |side| Config { requests: Requests::All, ..two_paths(side, PathUse::Failover) };
+    let mut pair = Pair::new([A, B].map(with));
+    // The spare line is far faster.
+    pair.path_us = [300 * MS, 20 * MS];
+    pair.run_until_up();
+    pair.advance(2_000 * MS);
+    assert_eq!([A, B].map(|side| pair.status(side, |peer| peer.rtt_us.unwrap() / MS)), [600; 2]);
+    let (mut sent, _) = send(&mut pair, A, 0..1_000);
+    // A burst that no repair brings back.
+    pair.lose_on = Box::new(|path, from| (path, from) == (0, A));
+    sent.extend(send(&mut pair, A, 1_000..1_060).0);
+    pair.lose_on = Box::new(|_, _| false);
+    sent.extend(send(&mut pair, A, 1_060..3_000).0);
+    pair.advance(2_000 * MS);
+    let unanswered = pair.status(A, |peer| peer.egress.unanswered.count(Unanswered::Gone));
+    let answered = pair.status(B, |peer| peer.ingress.requests.answered);
+    assert_eq!((missing(&pair, &sent), unanswered), (0, 0), "{answered} answers");
+    assert!(answered > 10, "{answered}");
+    // Where the spare line takes over, its round trip counts.
+    pair.lose_on = Box::new(|path, _| path == 0);
+    pair.advance(4_000 * MS);
+    assert_eq!([A, B].map(|side| pair.status(side, |peer| peer.rtt_us.unwrap() / MS)), [40; 2]);
 }
 
 #[test]
