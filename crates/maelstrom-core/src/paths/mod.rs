@@ -4,6 +4,7 @@
 //! same path. A path lives while questions are answered ([`state`]). Probes also tell how many datagrams were
 //! sent, so that each end knows the losses of each path. With a single path nothing of this takes place.
 
+mod awaited;
 mod divide;
 mod early;
 mod set;
@@ -53,7 +54,9 @@ pub(crate) struct Paths {
     states: Vec<PathState>,
     /// Paths that live; of none, those that answer; of none, all.
     usable: PathSet,
-    /// Those that may share packets: the first that is usable, and others that are hardly slower or faster.
+    /// Those of them that are not in doubt.
+    trusted: PathSet,
+    /// Those that may share packets: the first that is trusted, and others that are hardly slower or faster.
     near: PathSet,
     divider: Divider,
     ticks: u64,
@@ -69,8 +72,18 @@ impl Paths {
     pub(crate) fn new(used: PathUse, further: usize) -> Self {
         let states = vec![PathState::default(); 1 + further];
         let usable = PathSet::all(states.len());
-        let (near, divider) = (usable, Divider::default());
-        Self { used, states, usable, near, divider, ticks: 0, carrier: 0, repairer: 0, reference_us: None }
+        Self {
+            used,
+            states,
+            usable,
+            trusted: usable,
+            near: usable,
+            divider: Divider::default(),
+            ticks: 0,
+            carrier: 0,
+            repairer: 0,
+            reference_us: None,
+        }
     }
 
     /// Begins a session.
@@ -78,7 +91,7 @@ impl Paths {
         self.states.iter_mut().for_each(PathState::restart);
         self.reference_us = None;
         self.usable = PathSet::all(self.states.len());
-        self.near = self.usable;
+        (self.trusted, self.near) = (self.usable, self.usable);
     }
 
     /// The paths that datagrams may take.
@@ -103,7 +116,7 @@ impl Paths {
             (PathUse::Duplicate, _) | (_, Load::Control) => self.usable,
             (PathUse::Failover, _) => self.usable.single(0),
             (PathUse::Spread, Load::Packets) => self.divider.carrying(self.near),
-            (PathUse::Spread, Load::Repair) => self.usable.single(1),
+            (PathUse::Spread, Load::Repair) => self.trusted.single(1),
         }
     }
 
@@ -264,7 +277,10 @@ impl Paths {
         match probe.echo {
             None => Reply::Answer(self.probe(path, probe.path, Some(sent), bytes)),
             Some(asked) if !is_astray => {
-                self.states[path].on_answer(now_us, asked.until_us(now_us));
+                let rtt_us = asked.until_us(now_us);
+                self.states[path].on_answer(now_us, rtt_us);
+                let others = self.states.iter_mut().enumerate().filter(|&(other, _)| other != path);
+                others.for_each(|(_, state)| state.on_answer_elsewhere(now_us.saturating_sub(rtt_us)));
                 self.check(now_us);
                 Reply::Passed(self.states[path].length_of(asked))
             }
@@ -290,15 +306,21 @@ impl Paths {
         };
         let sets = [those(PathState::is_alive), those(PathState::answers), self.all()];
         self.usable = sets.into_iter().find(|set| !set.is_empty()).unwrap_or_default();
+        // Long before a path is dead, the others carry what it shares with them.
+        let is_trusted = |path: &usize| !self.states[*path].is_doubted();
+        self.trusted = self.usable.iter().filter(is_trusted).fold(PathSet::NONE, PathSet::with);
+        if self.trusted.is_empty() {
+            self.trusted = self.usable;
+        }
         let rtt_us = |path: usize| self.states[path].shortest_rtt_us();
-        let first_us = self.usable.iter().next().and_then(rtt_us);
+        let first_us = self.trusted.iter().next().and_then(rtt_us);
         let is_near = |path: &usize| {
             rtt_us(*path).zip(first_us).is_some_and(|(us, first_us)| us.abs_diff(first_us) <= NEAR_US)
         };
-        self.near = self.usable.iter().filter(is_near).fold(self.usable.single(0), PathSet::with);
+        self.near = self.trusted.iter().filter(is_near).fold(self.trusted.single(0), PathSet::with);
     }
 
-    /// Time at which a question is due, or a path is found to live or to be dead.
+    /// Time at which a question is due, or a path is found to live, to be in doubt or to be dead.
     pub(crate) fn next_due_us(&self) -> Option<u64> {
         let due = |state: &PathState| state.next_check_us().into_iter().fold(state.next_ask_us(), u64::min);
         self.states.iter().map(due).min().filter(|_| self.are_several())
@@ -311,9 +333,11 @@ impl Paths {
 
     /// Must be called each tick.
     pub(crate) fn on_tick(&mut self) {
-        self.states.iter_mut().for_each(PathState::on_tick);
+        let shares = self.used == PathUse::Spread;
+        let is_busy = shares && self.states.iter().any(PathState::carries_many);
+        self.states.iter_mut().for_each(|state| state.on_tick(is_busy));
         self.ticks += 1;
-        if self.used == PathUse::Spread && self.ticks.is_multiple_of(DIVIDE_TICKS) {
+        if shares && self.ticks.is_multiple_of(DIVIDE_TICKS) {
             let mut carried = [Carried::default(); PATHS_MAX];
             carried.iter_mut().zip(&mut self.states).for_each(|(carried, state)| *carried = state.carried());
             self.divider.adapt(DIVIDE_TICKS * TICK_US, self.near, &carried);

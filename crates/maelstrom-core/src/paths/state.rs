@@ -1,5 +1,6 @@
 //! One of several paths to a peer: whether it lives, its round trip, losses and rate.
 
+use super::awaited::{Awaited, SOON_US};
 use super::divide::Carried;
 use super::set::Load;
 use crate::config::Source;
@@ -8,8 +9,9 @@ use crate::wire::SendTime;
 
 /// Interval between questions on a path that answers.
 const ASK_US: u64 = 200_000;
-/// Interval between questions while an answer is overdue.
-const DOUBT_US: u64 = 50_000;
+/// Bytes sent on a path in a tick from which on it carries many. Questions every [`SOON_US`] and their
+/// answers are a twentieth of that.
+const MANY_BYTES: u64 = 8_192;
 /// Time beyond a round trip after which an answer is overdue.
 const OVERDUE_US: u64 = 100_000;
 /// Time beyond two round trips without an answer to any of several questions, after which a path is dead.
@@ -26,7 +28,7 @@ const TRIES: usize = 12;
 /// Number of padded questions whose answers are awaited: those of more than two seconds, in which a length is
 /// found not to pass.
 const LENGTHS: usize = 12;
-/// Number of probes over which the recent loss is an average.
+/// Number of ticks over which the recent loss is an average.
 const LATELY: f64 = 16.0;
 /// Number of datagrams by which a probe may come late.
 const LATE_MAX: u64 = 100_000;
@@ -77,9 +79,13 @@ impl PathLoss {
     fn set(&mut self, expected: u64, lost: u64) {
         let more = [expected.saturating_sub(self.expected) as f64, lost as f64 - self.lost as f64];
         for (recent, more) in self.recent.iter_mut().zip(more) {
-            *recent = (*recent * (1.0 - 1.0 / LATELY) + more).max(0.0);
+            *recent = (*recent + more).max(0.0);
         }
         (self.expected, self.lost) = (expected, lost);
+    }
+
+    fn on_tick(&mut self) {
+        self.recent.iter_mut().for_each(|recent| *recent *= 1.0 - 1.0 / LATELY);
     }
 }
 
@@ -119,6 +125,11 @@ pub(super) struct PathState {
     is_alive: bool,
     /// Time of the first question since the last answer.
     asked_us: Option<u64>,
+    awaited: Awaited,
+    /// Whether it has been in doubt since the packets were last divided.
+    was_doubted: bool,
+    /// Whether paths shared many packets in the last tick.
+    is_busy: bool,
     /// Time of the latest question.
     latest: Option<SendTime>,
     /// Times of the latest padded questions, and the lengths of their datagrams.
@@ -183,6 +194,10 @@ impl PathState {
         let before = std::mem::replace(&mut self.divided, now);
         let [packets, bytes, expected, lost] =
             [0, 1, 2, 3].map(|at| now[at].saturating_sub(before[at]) as f64);
+        // Losses of a path that was as good as dead say nothing of what it carries.
+        let is_doubted = self.is_doubted();
+        let was_doubted = std::mem::replace(&mut self.was_doubted, is_doubted);
+        let expected = if was_doubted { 0.0 } else { expected };
         let loss = if expected > 0.0 { (lost / expected).min(1.0) } else { 0.0 };
         // A single long one may be a pause of either gateway.
         let queue_us = self.queues_us[0].min(self.queues_us[1]);
@@ -213,10 +228,11 @@ impl PathState {
     /// Notes a question.
     pub(super) fn on_ask(&mut self, now_us: u64) {
         self.note_question(now_us);
+        self.awaited.on_ask(now_us);
         let asked_us = *self.asked_us.get_or_insert(now_us);
         let overdue_us = asked_us + self.rtt_us.unwrap_or(0) + OVERDUE_US;
-        let is_doubted = self.since_us.is_some() && now_us >= overdue_us;
-        self.next_ask_us = now_us + if is_doubted { DOUBT_US } else { ASK_US };
+        let is_overdue = self.since_us.is_some() && now_us >= overdue_us;
+        self.next_ask_us = now_us + if is_overdue || self.is_busy { SOON_US } else { ASK_US };
     }
 
     /// Whether the answer to a padded question that is sent now could not be taken for that to another one:
@@ -247,7 +263,7 @@ impl PathState {
     /// Whether a question is due at another address, from which a question of the peer has come. The address
     /// is that of the peer once this question is answered from there.
     pub(super) fn try_elsewhere(&mut self, now_us: u64, source: Source) -> bool {
-        let pause_us = |of: Source| if of == source { DOUBT_US } else { TRY_US };
+        let pause_us = |of: Source| if of == source { SOON_US } else { TRY_US };
         if self.candidate.is_some_and(|known| now_us < known.latest_us + pause_us(known.source)) {
             return false;
         }
@@ -276,14 +292,26 @@ impl PathState {
         let queue_us = rtt_us.saturating_sub(self.shortest_rtt_us().unwrap_or(rtt_us));
         self.queues_us = [self.queues_us[1], queue_us];
         self.asked_us = None;
+        self.awaited.on_answer(now_us.saturating_sub(rtt_us));
         self.since_us.get_or_insert(now_us);
+    }
+
+    /// Notes that another path has answered a question of this time.
+    pub(super) fn on_answer_elsewhere(&mut self, asked_us: u64) {
+        self.awaited.on_answer_elsewhere(asked_us);
+    }
+
+    /// Whether it has answered nothing for some time, while another path did.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.awaited.is_doubted()
     }
 
     /// Time at which [`PathState::check`] finds a change, unless an answer arrives.
     pub(super) fn next_check_us(&self) -> Option<u64> {
         let since_us = self.since_us?;
         let held_us = (!self.is_alive).then_some(since_us + self.hold_us());
-        [self.dead_at_us(), held_us].into_iter().flatten().min()
+        let doubted_us = self.awaited.next_check_us(self.rtt_us.unwrap_or(0));
+        [self.dead_at_us(), held_us, doubted_us].into_iter().flatten().min()
     }
 
     /// A path that has not died in this session is used at once.
@@ -297,6 +325,8 @@ impl PathState {
 
     /// Decides whether the path lives.
     pub(super) fn check(&mut self, now_us: u64) {
+        self.awaited.check(now_us, self.rtt_us.unwrap_or(0));
+        self.was_doubted |= self.awaited.is_doubted();
         if self.dead_at_us().is_some_and(|at_us| now_us >= at_us) {
             self.deaths += u64::from(self.is_alive);
             (self.is_alive, self.since_us) = (false, None);
@@ -307,7 +337,7 @@ impl PathState {
 
     /// Notes that this gateway stood still and has asked nothing.
     pub(super) fn on_stall(&mut self, now_us: u64) {
-        (self.asked_us, self.next_ask_us) = (None, now_us);
+        (self.asked_us, self.awaited, self.next_ask_us) = (None, Awaited::default(), now_us);
     }
 
     /// Takes the number of datagrams that the peer had sent on this path before the probe that arrives.
@@ -353,8 +383,16 @@ impl PathState {
         (self.sent.datagrams, self.incoming.expected, self.incoming.lost)
     }
 
-    /// Must be called each tick.
-    pub(super) fn on_tick(&mut self) {
+    /// Whether it has carried many bytes since the last tick.
+    pub(super) fn carries_many(&self) -> bool {
+        self.sent.bytes.saturating_sub(self.rates[0].at_tick) >= MANY_BYTES
+    }
+
+    /// Must be called each tick. `is_busy`: whether paths share many packets.
+    pub(super) fn on_tick(&mut self, is_busy: bool) {
+        self.is_busy = is_busy;
+        self.incoming.on_tick();
+        self.outgoing.on_tick();
         for (rate, traffic) in self.rates.iter_mut().zip([self.sent, self.received]) {
             rate.on_tick(traffic.bytes);
         }
@@ -473,7 +511,7 @@ mod tests {
         path.on_ask(1_000 * MS);
         path.on_stall(9_000 * MS);
         path.check(9_000 * MS);
-        assert!(path.is_alive() && path.next_ask_us() == 9_000 * MS);
+        assert!(path.is_alive() && !path.is_doubted() && path.next_ask_us() == 9_000 * MS);
     }
 
     #[test]

@@ -236,6 +236,45 @@ fn spreading_goes_on_by_the_path_that_is_left() {
     assert!(after.packets == before.packets + 4_000 && after.repairs > before.repairs + 100, "{after:?}");
 }
 
+/// Two gateways that spread packets over two like paths, and the packets that A has sent by the second.
+fn alike() -> (Pair, impl Fn(&Pair) -> u64) {
+    let mut pair = Pair::new([A, B].map(|side| two_paths(side, PathUse::Spread)));
+    pair.path_us = [20 * MS, 20 * MS];
+    pair.run_until_up();
+    pair.advance(500 * MS);
+    send(&mut pair, A, 0..1_000);
+    (pair, |pair: &Pair| paths(pair, A)[1].sent.packets)
+}
+
+#[test]
+fn packets_leave_a_path_within_a_quarter_of_a_second_if_others_share_them() {
+    let (mut pair, by_second) = alike();
+    assert_eq!(by_second(&pair), 0);
+    // A moment without answers takes packets off the path, and the next answer takes them back.
+    pair.lose_on = Box::new(|path, _| path == 0);
+    let (sent, silence_ms) = send(&mut pair, A, 1_000..1_350);
+    assert!(silence_ms < 250 && missing(&pair, &sent) < 250, "{silence_ms} ms");
+    pair.lose_on = Box::new(|_, _| false);
+    let (sent, _) = send(&mut pair, A, 1_350..2_000);
+    pair.advance(500 * MS);
+    assert_eq!(missing(&pair, &sent), 0);
+    let before = by_second(&pair);
+    send(&mut pair, A, 2_000..2_500);
+    assert_eq!((by_second(&pair), paths(&pair, A)[0].deaths), (before, 0));
+}
+
+#[test]
+fn a_gateway_that_stands_still_for_a_moment_moves_no_packets_to_another_path() {
+    for side in [A, B] {
+        let (mut pair, by_second) = alike();
+        pair.frozen[side] = true;
+        send(&mut pair, A, 1_000..1_300);
+        pair.frozen[side] = false;
+        send(&mut pair, A, 1_300..2_300);
+        assert_eq!(by_second(&pair), 0, "{side}");
+    }
+}
+
 #[test]
 fn a_pair_whose_paths_all_fail_for_a_moment_goes_on_with_the_first_that_answers() {
     let (mut pair, _) = two(PathUse::Failover);
