@@ -43,6 +43,8 @@ const PRIOR: f64 = 200.0;
 const RUNS_NEW: u32 = 16;
 /// Maximum number of losses of the link that are recovered at once while the queue is full.
 const CREDIT_MAX: f64 = 32.0;
+/// Number of packets after one that could be marked in which others may be marked too.
+const MARKABLE: u64 = 1_024;
 /// Length of a moment in seconds with traffic. Losses of the same moment are compared.
 const MOMENT_S: u32 = 2;
 /// Interval between two fadings.
@@ -90,6 +92,8 @@ pub struct Congestion {
     /// Losses that the link itself has while the queue is full: of packets solved, of those forecast, and of
     /// those that are evidence of another path.
     credits: [f64; 3],
+    /// Newest place when a packet came last that could be marked.
+    markable: Option<Seq>,
     /// Whether the queue has become known since [`Congestion::take_news`].
     is_new: bool,
     /// Runs of losses that were not examined yet.
@@ -165,6 +169,7 @@ impl Congestion {
             run: Run::default(),
             queue: None,
             credits: [0.0; 3],
+            markable: None,
             is_new: false,
             runs_new: 0,
             is_busy: false,
@@ -184,6 +189,7 @@ impl Congestion {
         self.standing = Standing::default();
         self.marks.clear();
         self.run = Run::default();
+        self.markable = None;
     }
 
     /// Takes a datagram of the peer that arrived by a path at this machine, with its time of sending.
@@ -276,6 +282,18 @@ impl Congestion {
     pub fn would_leave(&self, seq: Seq) -> bool {
         let seen = self.marks.seen(seq);
         seen.is_some_and(|seen| self.is_full(seen.bin, 0) && self.credits[0] < 1.0)
+    }
+
+    /// Notes that a packet came whose sender understands marks. `newest`: place of the newest one.
+    pub fn on_markable(&mut self, newest: Seq) {
+        self.markable = Some(newest);
+    }
+
+    /// Whether a lost packet stays lost: it would be left to its sender, and is not likely to be marked
+    /// instead.
+    pub fn would_drop(&self, seq: Seq, newest: Seq) -> bool {
+        let is_markable = self.markable.is_some_and(|at| newest.0.saturating_sub(at.0) < MARKABLE);
+        !is_markable && self.would_leave(seq)
     }
 
     /// Whether the queue has become known since the last call, so that earlier losses were those of the

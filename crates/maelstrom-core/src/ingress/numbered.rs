@@ -127,6 +127,9 @@ impl Ingress {
             return;
         };
         let fields = packet.mutable_fields();
+        if matches!(Ecn::of(fields.tos), Ecn::Ect0 | Ecn::Ce) {
+            self.congestion.on_markable(self.ledger.newest());
+        }
         let Some(ecn) = self.counts.ecn.leave_tunnel(Ecn::of(fields.tos), cx.ecn) else { return };
         if !cx.is_ordered {
             self.path.note_timestamp(&Traits::of(&packet, cx.identity));
@@ -177,11 +180,12 @@ impl Ingress {
         if self.arrivals.is_known(newest) { newest.plus(1) } else { newest }
     }
 
-    /// Whether a packet that was not handed on never will be: its fate is settled, it was withheld, or it is
-    /// left to its sender.
+    /// Whether a packet that was not handed on never will be: its fate is settled, it was withheld, or it
+    /// will be left to its sender. One that is marked instead must be recovered first.
     pub(crate) fn is_decided(&self, seq: Seq) -> bool {
         let is_over = seq < self.ledger.oldest_open() || self.arrivals.is_known(seq);
-        is_over || seq <= self.ledger.newest() && self.congestion.would_leave(seq)
+        let newest = self.ledger.newest();
+        is_over || seq <= newest && self.congestion.would_drop(seq, newest)
     }
 
     /// Returns the last of the missing packets from `seq` on that nothing which is still to come can bring

@@ -1,7 +1,7 @@
 //! Packets of a tunnel that are held so that hosts get them in the order in which they were sent.
 
-use crate::pair::{A, B, Pair, coin, payload, tunnel, two_paths, udp};
-use maelstrom_core::packet::{Packet, restore};
+use crate::pair::{A, B, LinkQueue, Pair, coin, payload, tunnel, two_paths, udp};
+use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::{
     Config, PathUse, PeerConfig, Requests, ResequenceCounts, ResequenceState, Schedule, TunnelConfig,
 };
@@ -224,6 +224,51 @@ fn a_recovered_tcp_segment_keeps_its_timestamp_if_it_comes_in_order() {
         assert!(recovered > 10 && (raised > 0) == is_raised, "{ms} ms: {raised} of {recovered}");
         assert_eq!(pair.recovered[B] == sent, !is_raised, "{ms} ms");
     }
+}
+
+/// Sends bursts that overfill the queue, of packets with this type of service, until it is known; returns the
+/// packets of later bursts that were recovered, those that came late, and those held until the limit.
+fn burst(tos: u8) -> (u64, u64, u64) {
+    let schedule = || Schedule::Sliding { rate: "1/8".parse().unwrap(), window: 256, density: 15 };
+    let mut pair = Pair::new([A, B].map(|side| Config { schedule: schedule(), ..held(tunnel(side), 300) }));
+    pair.delay_us = 10 * MS;
+    pair.run_until_up();
+    // 12 Mbit/s, and 50 ms.
+    pair.queue = Some(LinkQueue::new(12, 75_000));
+    let mut next = 0;
+    let mut send = |pair: &mut Pair, count: u32| {
+        for _ in 0..count {
+            let mut packet = udp(A, next as u16, &[(next >> 16) as u8; 900]);
+            let fields = Packet::new_checked(&packet).unwrap().mutable_fields();
+            restore(&mut packet, MutableFields { tos, ..fields });
+            pair.send_by_tunnel(A, &[packet]);
+            next += 1;
+        }
+    };
+    let mut before = None;
+    for round in 0..80 {
+        send(&mut pair, 82);
+        for _ in 0..500 {
+            pair.advance(2 * MS);
+            send(&mut pair, 1);
+        }
+        if round == 40 {
+            assert!(pair.status(B, |peer| peer.congestion.is_leaving));
+            before = Some((pair.status(B, |peer| peer.ingress.recovered_packets), counts(&pair)));
+        }
+    }
+    let (recovered, order) = (pair.status(B, |peer| peer.ingress.recovered_packets), counts(&pair));
+    let (recovered_before, before) = before.unwrap();
+    (recovered - recovered_before, order.late - before.late, order.by_time - before.by_time)
+}
+
+#[test]
+fn packets_that_a_full_queue_drops_are_waited_for_if_they_come_back_with_a_mark() {
+    let (recovered, late, by_time) = burst(2);
+    assert!(recovered > 100 && late == 0, "{recovered} recovered, {late} late, {by_time} by time");
+    // Others are left to their senders, and those behind them wait for nothing.
+    let (recovered, late, by_time) = burst(0);
+    assert!(recovered < 20 && by_time == 0, "{recovered} recovered, {late} late, {by_time} by time");
 }
 
 #[test]
