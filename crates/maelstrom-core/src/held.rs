@@ -12,6 +12,9 @@
 //! A packet that is later than [`OVERTAKEN_MAX_US`] took a slower path. Repairs do not wait for such packets,
 //! because the wait would cost TCP as much as the loss, except on a *sparse* stream. There a few of them are
 //! many, and no code brings a packet back within milliseconds.
+//!
+//! Where several paths of a tunnel carry packets, those on the slower one are overtaken without end. By how
+//! much shows in the times of sending, so that this wait need not be learnt from packets that are late.
 
 use crate::ledger::TICK_US;
 use foundation::Seq;
@@ -43,6 +46,8 @@ pub(crate) struct Held {
     calm_us: u64,
     /// Wait by those that are later; 0 if there are none.
     late_us: u64,
+    /// Wait by the delays of paths that carry packets; 0 if one carries them all.
+    overtaken_us: u64,
     /// Number of packets that arrived.
     arrivals: u64,
     /// The same at the last tick.
@@ -77,6 +82,7 @@ impl Held {
             len: 0,
             calm_us: WAIT_MIN_US,
             late_us: 0,
+            overtaken_us: 0,
             arrivals: 0,
             at_tick: 0,
             interval_us: 0,
@@ -199,9 +205,14 @@ impl Held {
         self.update();
     }
 
+    /// Takes the time by which packets may be overtaken, because several paths carry them.
+    pub(crate) fn set_overtaken(&mut self, overtaken_us: u64) {
+        self.overtaken_us = overtaken_us;
+    }
+
     /// Present wait.
     pub(crate) fn wait_us(&self) -> u64 {
-        self.calm_us.max(self.late_us)
+        self.calm_us.max(self.late_us).max(self.overtaken_us)
     }
 
     /// Bytes of memory held.
@@ -363,6 +374,16 @@ mod tests {
         (0..FEW).for_each(|_| held.on_arrival());
         (0..2).for_each(|_| held.on_tick());
         assert_eq!(held.wait_us(), WAIT_MIN_US);
+    }
+
+    #[test]
+    fn packets_on_the_slower_of_several_paths_are_waited_for() {
+        let mut held = Held::new(1);
+        held.set_overtaken(40_000);
+        held.on_late_packet(500);
+        assert_eq!(held.wait_us(), 40_000);
+        held.set_overtaken(0);
+        assert_eq!(held.wait_us(), 1_000);
     }
 
     #[test]

@@ -25,13 +25,14 @@ pub(super) struct Marks {
 struct Mark {
     last: Seq,
     bin: u8,
+    least: u8,
     /// Number of packets in a datagram there.
     company: u8,
 }
 
 impl Mark {
     fn is_like(&self, other: &Self) -> bool {
-        (self.bin, self.company) == (other.bin, other.company)
+        (self.bin, self.least, self.company) == (other.bin, other.least, other.company)
     }
 }
 
@@ -39,6 +40,8 @@ impl Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) bin: usize,
+    /// The bin of the shortest queue, of several paths that carry packets.
+    pub(super) least: usize,
     /// Number of packets in a datagram there.
     pub(super) company: u8,
 }
@@ -53,10 +56,11 @@ impl Marks {
         self.is_cut = false;
     }
 
-    /// Notes that a datagram sent after the packet at `last` had this delay. `company`: number of packets in
-    /// a datagram, 1 or more.
-    pub(super) fn push(&mut self, last: Seq, delay_us: u64, company: u8) {
-        let mark = Mark { last, bin: bin_of(delay_us) as u8, company };
+    /// Notes that a datagram sent after the packet at `last` had this delay, and met `least_us` on the path
+    /// with the shortest queue. `company`: number of packets in a datagram, 1 or more.
+    pub(super) fn push(&mut self, last: Seq, [delay_us, least_us]: [u64; 2], company: u8) {
+        let [bin, least] = [delay_us, least_us].map(|us| bin_of(us) as u8);
+        let mark = Mark { last, bin, least, company };
         let count = self.marks.len();
         if let Some(before) = self.marks.back_mut() {
             if last < before.last.plus(SPAN_MIN) {
@@ -86,15 +90,18 @@ impl Marks {
     pub(super) fn seen_at(&self, seq: Seq, count: u64) -> Option<(Option<Seen>, u64)> {
         let at = self.marks.partition_point(|mark| mark.last < seq);
         let before = at.checked_sub(1).and_then(|before| self.marks.get(before));
-        let seen = |bin: u8, mark: &Mark| Some(Seen { bin: bin.into(), company: mark.company });
+        let seen = |before: &Mark, after: &Mark| {
+            let [bin, least] = [before.bin.max(after.bin), before.least.max(after.least)].map(usize::from);
+            Some(Seen { bin, least, company: after.company })
+        };
         let Some(after) = self.marks.get(at) else {
-            return before.map(|mark| (seen(mark.bin, mark), count));
+            return before.map(|mark| (seen(mark, mark), count));
         };
         let here = count.min(after.last.0 - seq.0 + 1);
         match before {
-            Some(before) => Some((seen(after.bin.max(before.bin), after), here)),
+            Some(before) => Some((seen(before, after), here)),
             None if self.is_cut => Some((None, here)),
-            None => Some((seen(after.bin, after), here)),
+            None => Some((seen(after, after), here)),
         }
     }
 
@@ -112,7 +119,7 @@ mod tests {
         let mut marks = Marks::new();
         assert_eq!(marks.seen_at(Seq(7), 1), None);
         for (last, delay_us) in [(31, 0), (33, 9_000), (63, 50_000), (20, 7), (95, 9_000), (127, 0)] {
-            marks.push(Seq(last), delay_us, 1);
+            marks.push(Seq(last), [delay_us; 2], 1);
         }
         let queue = bin_of(50_000);
         let bin_at = |seq, count| {
@@ -131,7 +138,7 @@ mod tests {
     fn a_queue_that_stands_is_remembered_for_as_long_as_fates_may_take() {
         let mut marks = Marks::new();
         // A repair for each 2.7 packets: half a second at 80,000 packets a second.
-        (0..15_000u64).for_each(|n| marks.push(Seq(8 * n / 3), if n < 7_500 { 100_000 } else { 0 }, 1));
+        (0..15_000u64).for_each(|n| marks.push(Seq(8 * n / 3), [if n < 7_500 { 100_000 } else { 0 }; 2], 1));
         let [full, empty] = [100_000, 0].map(|delay_us| Some(bin_of(delay_us)));
         assert_eq!(
             [0, 20_000, 39_000].map(|seq| marks.seen(Seq(seq)).map(|seen| seen.bin)),
@@ -141,15 +148,25 @@ mod tests {
     }
 
     #[test]
+    fn the_shortest_queue_of_several_paths_is_known_too() {
+        let mut marks = Marks::new();
+        marks.push(Seq(9), [50_000, 50_000], 1);
+        marks.push(Seq(19), [50_000, 0], 1);
+        marks.push(Seq(29), [50_000, 9_000], 1);
+        let least = [5, 15, 25].map(|seq| marks.seen(Seq(seq)).unwrap()).map(|seen| (seen.bin, seen.least));
+        assert_eq!(least, [50_000, 50_000, 9_000].map(|us| (bin_of(50_000), bin_of(us))));
+    }
+
+    #[test]
     fn nothing_is_known_of_places_whose_marks_were_dropped() {
         let mut marks = Marks::new();
         let count = 2 * MARKS as u64;
-        (0..count).for_each(|n| marks.push(Seq(10 * n), if n % 2 == 0 { 0 } else { 100_000 }, 1));
+        (0..count).for_each(|n| marks.push(Seq(10 * n), [if n % 2 == 0 { 0 } else { 100_000 }; 2], 1));
         let first = 10 * (count - MARKS as u64);
         assert_eq!(marks.seen_at(Seq(5), u64::MAX), Some((None, first - 5 + 1)));
         assert_eq!([first, first + 1].map(|seq| marks.seen(Seq(seq)).is_some()), [false, true]);
         marks.clear();
-        marks.push(Seq(3), 0, 1);
+        marks.push(Seq(3), [0; 2], 1);
         assert!(marks.seen(Seq(0)).is_some(), "the first of a stream");
     }
 
@@ -161,7 +178,7 @@ mod tests {
             let (mut marks, mut all, mut last) = (Marks::new(), Vec::new(), 0);
             for (step, delay, company) in steps {
                 last += step;
-                marks.push(Seq(last), delay * 10_000, company);
+                marks.push(Seq(last), [delay * 10_000; 2], company);
                 all.push((last, bin_of(delay * 10_000), company));
             }
             for seq in 0..last + 5 {

@@ -20,7 +20,7 @@ pub use state::{CongestionState, QueueLoss};
 
 use foundation::Seq;
 
-use crate::paths::PATHS_MAX;
+use crate::paths::{PATHS_MAX, RECENT_US};
 use crate::wire::{Lag, SendTime};
 use delay::QueueDelay;
 use horizon::{BINS, Bin, CONTRAST, Edge, Horizon, LONG, bin_of, delay_of};
@@ -75,8 +75,14 @@ pub struct Congestion {
     mode: OnCongestion,
     /// Delays on each path, each from its own shortest.
     delays: [QueueDelay; PATHS_MAX],
-    /// Delay of the latest datagram.
+    /// Time of arrival and delay of the latest datagram on each path.
+    latest: [Option<(u64, u64)>; PATHS_MAX],
+    /// Delay of the latest datagram. Of several paths that carry packets, by which a missing one went is not
+    /// known. The delay is that of the longest queue, so that drops there are no reason for repairs.
     latest_us: u64,
+    /// That of the shortest queue. Only if that is full, packets are left to their senders: drops on one of
+    /// several paths show that the packets must be divided otherwise.
+    least_us: u64,
     /// Number of packets in the latest datagram of packets; 1 if packets travel beside datagrams.
     company: u8,
     recent: Recent,
@@ -159,7 +165,9 @@ impl Congestion {
         Self {
             mode,
             delays: Default::default(),
+            latest: Default::default(),
             latest_us: 0,
+            least_us: 0,
             company: 1,
             recent: Recent::new(),
             standing: Standing::default(),
@@ -185,6 +193,7 @@ impl Congestion {
     /// Begins with the stream and the clocks of a new session. Knowledge of the link stays.
     pub fn restart(&mut self) {
         self.delays = Default::default();
+        self.latest = Default::default();
         self.recent.clear();
         self.standing = Standing::default();
         self.marks.clear();
@@ -195,10 +204,15 @@ impl Congestion {
     /// Takes a datagram of the peer that arrived by a path at this machine, with its time of sending.
     pub fn on_datagram(&mut self, arrived_us: u64, path: usize, sent: SendTime) {
         let is_standing = self.is_standing();
-        self.latest_us = self.delays[path].on_datagram(arrived_us, sent.until_us(arrived_us), is_standing);
+        let delay_us = self.delays[path].on_datagram(arrived_us, sent.until_us(arrived_us), is_standing);
+        self.latest[path] = Some((arrived_us, delay_us));
+        let is_recent = |(at_us, _): &&(u64, u64)| at_us.abs_diff(arrived_us) <= RECENT_US;
+        let recent = self.latest.iter().flatten().filter(is_recent).map(|&(_, delay_us)| delay_us);
+        self.latest_us = recent.clone().max().unwrap_or(delay_us);
+        self.least_us = recent.min().unwrap_or(delay_us);
         self.recent.push(sent, self.latest_us);
         let full = self.queue.filter(Queue::is_cause).map(|queue| queue.edge.bin);
-        self.standing.on_delay(arrived_us, self.latest_us, full);
+        self.standing.on_delay(arrived_us, self.least_us, full);
     }
 
     /// Notes that the latest datagram is a repair, sent after the packet at `last`, which had left at most
@@ -207,7 +221,9 @@ impl Congestion {
     pub fn on_repair(&mut self, last: Seq, sent: Option<SendTime>, lag: Lag) {
         let Some(lag_us) = lag.bound_us() else { return };
         let delay_us = sent.map_or(self.latest_us, |sent| self.recent.longest_us(sent, lag_us));
-        self.marks.push(last, delay_us, self.company);
+        // Without several paths, both are the same.
+        let least_us = if self.least_us < self.latest_us { self.least_us.min(delay_us) } else { delay_us };
+        self.marks.push(last, [delay_us, least_us], self.company);
     }
 
     /// Notes how many packets of a tunnel the latest datagram has.
@@ -217,14 +233,14 @@ impl Congestion {
 
     /// Notes that the latest datagram has the packet at `last` of a tunnel.
     pub fn on_packet(&mut self, last: Seq) {
-        self.marks.push(last, self.latest_us, self.company);
+        self.marks.push(last, [self.latest_us, self.least_us], self.company);
     }
 
     /// Takes the fate of `count` packets that arrived, from a place on. Fates come in order of the stream.
     pub fn on_arrived(&mut self, mut seq: Seq, mut count: u64) {
         self.run = Run::default();
         while let Some((seen, here)) = self.marks.seen_at(seq, count).filter(|_| count > 0) {
-            if let Some(Seen { bin, company }) = seen {
+            if let Some(Seen { bin, company, .. }) = seen {
                 let starts = here as f64 / f64::from(company);
                 self.count(bin, &Bin { packets: here as f64, starts, ..Bin::default() });
             }
@@ -236,7 +252,7 @@ impl Congestion {
     /// [`Congestion::judge`].
     pub fn on_lost(&mut self, seq: Seq) -> Verdict {
         self.run.len = self.run.len.saturating_add(1);
-        let Some(Seen { bin, company }) = self.marks.seen(seq) else { return Verdict::Recover };
+        let Some(Seen { bin, company, .. }) = self.marks.seen(seq) else { return Verdict::Recover };
         let begins = self.run.bin.is_none();
         let begun = *self.run.bin.get_or_insert(bin);
         let runs = f64::from(begins);
@@ -273,7 +289,7 @@ impl Congestion {
     /// Decides about a lost packet that was solved.
     pub fn judge(&mut self, seq: Seq) -> Verdict {
         match self.marks.seen(seq) {
-            Some(seen) => self.judge_by(seen.bin, 0),
+            Some(seen) => self.judge_by(seen.least, 0),
             None => Verdict::Recover,
         }
     }
@@ -281,7 +297,7 @@ impl Congestion {
     /// Whether a lost packet would be left to its sender.
     pub fn would_leave(&self, seq: Seq) -> bool {
         let seen = self.marks.seen(seq);
-        seen.is_some_and(|seen| self.is_full(seen.bin, 0) && self.credits[0] < 1.0)
+        seen.is_some_and(|seen| self.is_full(seen.least, 0) && self.credits[0] < 1.0)
     }
 
     /// Notes that a packet came whose sender understands marks. `newest`: place of the newest one.

@@ -62,16 +62,21 @@ impl Ingress {
         &self.delays_us
     }
 
-    /// Present time that a repair waits for packets it misses.
     /// Takes the time by which repairs come later than their packets, because they take a slower path.
     pub(crate) fn set_repair_lag(&mut self, lag_us: u64) {
         self.rung.set_lag(lag_us);
+    }
+
+    /// Takes the time by which packets may be overtaken by others, because several paths carry them.
+    pub(crate) fn set_overtaken(&mut self, overtaken_us: u64) {
+        self.held.set_overtaken(overtaken_us);
     }
 
     pub(crate) fn newest(&self) -> Seq {
         self.ledger.newest()
     }
 
+    /// Present time that a repair waits for packets it misses.
     pub(crate) fn wait_us(&self) -> u64 {
         self.held.wait_us()
     }

@@ -7,8 +7,10 @@
 
 use super::set::{PATHS_MAX, PathSet};
 
-/// Delay of its queue from which on a path is full, in microseconds.
-const FULL_US: u64 = 25_000;
+/// Shortest and longest delay of its queue from which on a path is full, in microseconds. Between them, it is
+/// a quarter of the shortest round trip: packets on an empty path overtake those in the queue by as much, and
+/// TCP waits for a quarter of its round trip (RFC 8985 §6.2) before it takes a packet for lost.
+const FULL_US: [u64; 2] = [10_000, 25_000];
 /// Share of losses from which on a path is full, whatever its queue. A link that loses as much by itself is
 /// of little use for packets.
 const FULL_LOSS: f64 = 0.1;
@@ -39,9 +41,16 @@ pub(super) struct Carried {
     pub(super) loss: f64,
     /// Delay of the queue.
     pub(super) queue_us: u64,
+    /// Round trip without queues.
+    pub(super) rtt_us: u64,
 }
 
 impl Carried {
+    /// Whether the queue is long.
+    fn is_queued(&self) -> bool {
+        self.queue_us >= (self.rtt_us / 4).clamp(FULL_US[0], FULL_US[1])
+    }
+
     /// Whether the path loses a large share, beyond chance.
     fn is_lossy(&self) -> bool {
         self.loss * self.expected > FULL_LOSS * self.expected + CHANCE * (FULL_LOSS * self.expected).sqrt()
@@ -156,7 +165,7 @@ impl Room {
             return;
         }
         let sent = carried.packets + carried.others;
-        let is_full = carried.queue_us >= FULL_US || carried.is_lossy();
+        let is_full = carried.is_queued() || carried.is_lossy();
         if !is_full {
             self.bytes *= 1.0 + GROWTH;
             if self.bytes > AMPLE * (offered + carried.others) {
@@ -212,7 +221,7 @@ mod tests {
             let share = if packets > 0.0 { dropped / packets } else { 0.0 };
             let queue_us = (self.queue / self.bytes() * INTERVAL_US as f64) as u64;
             let loss = share + (1.0 - share) * self.loss;
-            Carried { packets, others: 0.0, expected: packets / 1_250.0, loss, queue_us }
+            Carried { packets, others: 0.0, expected: packets / 1_250.0, loss, queue_us, rtt_us: 0 }
         }
     }
 
@@ -283,7 +292,7 @@ mod tests {
     fn repairs_count_for_the_room_of_a_path_and_take_none_of_it() {
         let mut divider = Divider::default();
         let both = PathSet::all(2);
-        let second = Carried { packets: 80.0, others: 20.0, expected: 1e6, loss: 0.2, queue_us: 0 };
+        let second = Carried { packets: 80.0, others: 20.0, expected: 1e6, loss: 0.2, ..Carried::default() };
         let first = Carried { others: 0.0, ..second };
         divider.adapt(INTERVAL_US, both, &[first, second]);
         // Of 160 bytes, there is room for 60 and for 75.
@@ -307,6 +316,15 @@ mod tests {
         assert!(share(&again) == 1.0, "it has been dead");
         (0..100).for_each(|_| divider.adapt(INTERVAL_US, both, &[Carried::default(), all]));
         assert!(share(&divider) == 1.0, "within 20 s");
+    }
+
+    #[test]
+    fn a_path_is_full_with_a_queue_of_a_quarter_of_its_round_trip_within_bounds() {
+        for (rtt_ms, full_ms) in [(1, 10), (40, 10), (60, 15), (100, 25), (500, 25)] {
+            let queued =
+                |queue_us| Carried { queue_us, rtt_us: 1_000 * rtt_ms, ..Carried::default() }.is_queued();
+            assert!(queued(1_000 * full_ms) && !queued(1_000 * full_ms - 1), "{rtt_ms} ms");
+        }
     }
 
     #[test]

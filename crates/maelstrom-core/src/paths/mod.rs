@@ -5,6 +5,7 @@
 //! sent, so that each end knows the losses of each path. With a single path nothing of this takes place.
 
 mod awaited;
+mod delays;
 mod divide;
 mod early;
 mod set;
@@ -17,6 +18,7 @@ pub use state::{PathLoss, PathStatus, Traffic};
 use crate::config::Source;
 use crate::ledger::TICK_US;
 use crate::wire::{Probe, SendTime};
+use delays::{Delays, MARGIN_US, overtaken_us};
 use divide::{Carried, Divider};
 use state::PathState;
 
@@ -27,15 +29,12 @@ const TICKS: f64 = 1e6 / TICK_US as f64;
 const LEAD_MAX_US: i64 = 500_000;
 /// Number of ticks from one division of packets among paths to the next.
 const DIVIDE_TICKS: u64 = 2;
-/// Largest difference of the round trips of paths that share packets. Half of it is the time for which an
-/// ingress waits for packets that others have overtaken.
+/// Largest difference of the round trips of paths that share packets, without queues: a queue of the first
+/// path is the reason for which another one shares them. Half of it is the time by which packets overtake
+/// others beside that.
 const NEAR_US: u64 = 40_000;
 /// Time for which a path counts as one that carries packets.
-const RECENT_US: u64 = 200_000;
-/// Time by which a packet may be later than others of late.
-const MARGIN_US: i64 = 2_000;
-/// Divisor by which the longest delay of a path comes down with each datagram.
-const FADE: i64 = 256;
+pub(crate) const RECENT_US: u64 = 200_000;
 
 /// Consequence of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +62,8 @@ pub(crate) struct Paths {
     /// The path by which packets came last, and that by which repairs did.
     carrier: usize,
     repairer: usize,
+    /// Time by which packets may come later than others that left after them by another path.
+    overtaken_us: u64,
     /// Difference of the clocks at the first datagram. Delays are measured from it.
     reference_us: Option<u64>,
 }
@@ -82,6 +83,7 @@ impl Paths {
             ticks: 0,
             carrier: 0,
             repairer: 0,
+            overtaken_us: 0,
             reference_us: None,
         }
     }
@@ -89,7 +91,7 @@ impl Paths {
     /// Begins a session.
     pub(crate) fn restart(&mut self) {
         self.states.iter_mut().for_each(PathState::restart);
-        self.reference_us = None;
+        (self.reference_us, self.overtaken_us) = (None, 0);
         self.usable = PathSet::all(self.states.len());
         (self.trusted, self.near) = (self.usable, self.usable);
     }
@@ -173,35 +175,41 @@ impl Paths {
         if !self.are_several() {
             return 0;
         }
+        let reference_us = *self.reference_us.get_or_insert(sent.until_us(arrived_us));
+        let delay_us = SendTime::difference_us(sent.until_us(arrived_us), reference_us);
+        let delays = &mut self.states[path].delays;
+        *delays = Some(delays.map_or(Delays::new(delay_us), |delays| delays.then(delay_us)));
+        let carries =
+            |state: &PathState| state.packets_us.is_some_and(|at_us| arrived_us <= at_us + RECENT_US);
         match load {
             Load::Packets => {
                 self.carrier = path;
                 self.states[path].packets_us = Some(arrived_us);
+                let carriers = self.states.iter().filter(|state| carries(state));
+                self.overtaken_us = overtaken_us(&carriers.filter_map(|state| state.delays));
             }
             Load::Repair => self.repairer = path,
             Load::Control => {}
         }
-        let reference_us = *self.reference_us.get_or_insert(sent.until_us(arrived_us));
-        let delay_us = SendTime::difference_us(sent.until_us(arrived_us), reference_us);
-        let longest_us = &mut self.states[path].delay_us;
-        *longest_us = Some(
-            longest_us
-                .map_or(delay_us, |longest_us| delay_us.max(longest_us - (longest_us - delay_us) / FADE)),
-        );
         // Where several paths carry packets, the slowest counts.
-        let carries =
-            |state: &PathState| state.packets_us.is_some_and(|at_us| arrived_us <= at_us + RECENT_US);
         let others = self.states.iter().enumerate().filter(|&(other, _)| other != path);
         let carriers = others.filter(|&(other, state)| other == self.carrier || carries(state));
-        let of_packets_us = carriers.filter_map(|(_, state)| state.delay_us).max();
+        let of_packets_us = carriers.filter_map(|(_, state)| Some(state.delays?.longest_us)).max();
         let lead_us = of_packets_us.map_or(0, |us| us - delay_us);
         if lead_us > 0 { (lead_us + MARGIN_US).min(LEAD_MAX_US) as u64 } else { 0 }
     }
 
+    /// Time by which packets may come later than others that left after them, because several paths carry
+    /// packets, in microseconds.
+    pub(crate) fn overtaken_us(&self) -> u64 {
+        self.overtaken_us
+    }
+
     /// Time by which repairs come later than the packets sent with them, in microseconds.
     pub(crate) fn repair_lag_us(&self) -> u64 {
-        let [packets, repairs] = [self.carrier, self.repairer].map(|path| self.states[path].delay_us);
-        let lag_us = repairs.zip(packets).map_or(0, |(repairs_us, packets_us)| repairs_us - packets_us);
+        let [packets, repairs] = [self.carrier, self.repairer].map(|path| self.states[path].delays);
+        let lag_us =
+            repairs.zip(packets).map_or(0, |(repairs, packets)| repairs.longest_us - packets.longest_us);
         lag_us.clamp(0, LEAD_MAX_US) as u64
     }
 

@@ -1,6 +1,7 @@
 //! One of several paths to a peer: whether it lives, its round trip, losses and rate.
 
 use super::awaited::{Awaited, SOON_US};
+use super::delays::Delays;
 use super::divide::Carried;
 use super::set::Load;
 use crate::config::Source;
@@ -32,6 +33,10 @@ const LENGTHS: usize = 12;
 const LATELY: f64 = 16.0;
 /// Number of datagrams by which a probe may come late.
 const LATE_MAX: u64 = 100_000;
+/// Longest pause of a gateway that must not count as a queue.
+const PAUSE_US: u64 = 125_000;
+/// Number of answers that tell the queue: those of such a pause.
+const QUEUES: usize = 4;
 /// Number of ticks over which the rate is an average.
 const RATE_TICKS: f64 = 8.0;
 
@@ -139,8 +144,8 @@ pub(super) struct PathState {
     next_ask_us: u64,
     rtt_us: Option<u64>,
     shortest: RoundTrip,
-    /// The two latest round trips, each without the shortest one.
-    queues_us: [u64; 2],
+    /// Times of the latest answers, and their round trips without the shortest one.
+    queues_us: [(u64, u64); QUEUES],
     /// Bytes of the datagrams sent with packets.
     packet_bytes: u64,
     /// Bytes of packets and of all datagrams sent, datagrams whose fate is known, and those lost, when the
@@ -162,8 +167,7 @@ pub(super) struct PathState {
     candidate: Option<Candidate>,
     /// Losses between its last two probes.
     lost_last: u64,
-    /// Delay of datagrams on this path at its longest of late, on a clock that all paths share.
-    pub(super) delay_us: Option<i64>,
+    pub(super) delays: Option<Delays>,
 }
 
 impl PathState {
@@ -194,14 +198,22 @@ impl PathState {
         let before = std::mem::replace(&mut self.divided, now);
         let [packets, bytes, expected, lost] =
             [0, 1, 2, 3].map(|at| now[at].saturating_sub(before[at]) as f64);
-        // Losses of a path that was as good as dead say nothing of what it carries.
+        // Losses and queue of a path that was as good as dead say nothing of what it carries.
         let is_doubted = self.is_doubted();
         let was_doubted = std::mem::replace(&mut self.was_doubted, is_doubted);
         let expected = if was_doubted { 0.0 } else { expected };
         let loss = if expected > 0.0 { (lost / expected).min(1.0) } else { 0.0 };
-        // A single long one may be a pause of either gateway.
-        let queue_us = self.queues_us[0].min(self.queues_us[1]);
-        Carried { packets, others: bytes - packets, expected, loss, queue_us }
+        let queue_us = if was_doubted { 0 } else { self.queue_us() };
+        let rtt_us = self.shortest_rtt_us().unwrap_or(0);
+        Carried { packets, others: bytes - packets, expected, loss, queue_us, rtt_us }
+    }
+
+    /// The queue by the latest round trips, two at least. Long ones may be a pause of either gateway.
+    fn queue_us(&self) -> u64 {
+        let [(latest_us, _), ..] = self.queues_us;
+        let all = self.queues_us.iter().enumerate();
+        let recent = all.filter(|&(at, &(at_us, _))| at < 2 || at_us + PAUSE_US >= latest_us);
+        recent.map(|(_, &(_, queue_us))| queue_us).min().unwrap_or(0)
     }
 
     /// The shortest round trip of the last minute or two.
@@ -290,7 +302,8 @@ impl PathState {
         self.rtt_us = Some(self.rtt_us.map_or(rtt_us, |before_us| (7 * before_us + rtt_us) / 8));
         self.shortest.on_echo(now_us, rtt_us, 0);
         let queue_us = rtt_us.saturating_sub(self.shortest_rtt_us().unwrap_or(rtt_us));
-        self.queues_us = [self.queues_us[1], queue_us];
+        self.queues_us.rotate_right(1);
+        self.queues_us[0] = (now_us, queue_us);
         self.asked_us = None;
         self.awaited.on_answer(now_us.saturating_sub(rtt_us));
         self.since_us.get_or_insert(now_us);
@@ -512,6 +525,23 @@ mod tests {
         path.on_stall(9_000 * MS);
         path.check(9_000 * MS);
         assert!(path.is_alive() && !path.is_doubted() && path.next_ask_us() == 9_000 * MS);
+    }
+
+    #[test]
+    fn the_queue_is_that_of_two_answers_or_of_an_eighth_of_a_second() {
+        for (every_us, of) in [(50 * MS, 3), (200 * MS, 2)] {
+            let mut path = PathState::default();
+            path.on_answer(MS, 40 * MS);
+            let mut at = |number: u64, queue_us| {
+                path.on_answer(MS + number * every_us, 40 * MS + queue_us);
+                path.carried().queue_us
+            };
+            (1..9).for_each(|number| assert_eq!(at(number, 0), 0));
+            // Single long ones are a pause.
+            (9..8 + of).for_each(|number| assert_eq!(at(number, 30 * MS), 0, "{number}"));
+            assert_eq!(at(8 + of, 20 * MS), 20 * MS);
+            assert_eq!(at(9 + of, 60 * MS), 20 * MS);
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ impl Peer {
         let bytes = self.on_link(len);
         // The time until this gateway reads a datagram is no delay of its path.
         let lead_us = self.paths.on_received(arrival.arrived_us, path, load, header.sent, bytes);
+        self.ingress.set_overtaken(self.paths.overtaken_us());
         // Of several paths, the queue on that of the packets counts.
         let shows_queue = !self.paths.are_several() || load == Load::Packets;
         self.ingress.on_sealed(header, shows_queue.then_some((path, arrival.arrived_us)));

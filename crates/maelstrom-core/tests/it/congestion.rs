@@ -208,6 +208,42 @@ fn losses_whose_repairs_leave_late_are_those_of_the_queue_that_their_packets_met
     assert!(congestion.state().is_leaving, "{}", congestion.state());
 }
 
+/// Feeds a minute of two paths that share packets. For a fifth of the time, the queue of the first or those
+/// of both are full, and one packet in twenty is lost.
+fn share(congestion: &mut Congestion, begin_us: u64, are_both_full: bool, next: &mut u64) {
+    for step in 0..6_000 {
+        let now_us = begin_us + step * 10_000;
+        let is_full = step % 50 >= 40;
+        // The second path takes 30 ms longer.
+        let queue_us = |is_full| if is_full { 100_000 } else { 5_000 };
+        congestion.on_datagram(now_us, 1, SendTime::at(now_us - 30_000 - queue_us(is_full && are_both_full)));
+        congestion.on_datagram(now_us, 0, SendTime::at(now_us - queue_us(is_full)));
+        *next += 20;
+        congestion.on_packet(Seq(*next - 1));
+        congestion.on_arrived(Seq(*next - 20), 19);
+        if is_full {
+            congestion.on_lost(Seq(*next - 1));
+        } else {
+            congestion.on_arrived(Seq(*next - 1), 1);
+        }
+        congestion.on_tick(now_us);
+    }
+}
+
+#[test]
+fn packets_are_left_to_their_senders_once_all_paths_that_share_them_are_full() {
+    let (mut congestion, mut next) = (Congestion::new(Leave), 0);
+    share(&mut congestion, 3_600 * SECOND, false, &mut next);
+    // It is known by which queue they were dropped, so that they are no reason for more repairs.
+    assert!(congestion.state().is_leaving, "{}", congestion.state());
+    let last = Seq(next - 1);
+    assert_eq!((congestion.judge(last), congestion.would_leave(last)), (Verdict::Recover, false));
+    assert_eq!(congestion.on_lost(last), Verdict::Leave);
+    share(&mut congestion, 3_660 * SECOND, true, &mut next);
+    let last = Seq(next - 1);
+    assert_eq!((congestion.judge(last), congestion.would_leave(last)), (Verdict::Leave, true));
+}
+
 #[test]
 fn what_is_known_of_a_link_outlasts_a_night_and_a_new_session() {
     let (mut congestion, mut next) = (Congestion::new(Leave), 0);

@@ -55,6 +55,7 @@ mod secrecy;
 mod session;
 mod sparse;
 mod split;
+mod spread;
 mod stalls;
 mod translated;
 mod tunnel;

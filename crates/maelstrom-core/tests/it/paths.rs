@@ -16,7 +16,7 @@ const MS: u64 = 1_000;
 
 /// Sends packets one by one, a millisecond apart; returns them, and the longest time without an arrival at
 /// the other side, in milliseconds.
-fn send(pair: &mut Pair, from: usize, numbers: std::ops::Range<u32>) -> (Vec<Vec<u8>>, u64) {
+pub(crate) fn send(pair: &mut Pair, from: usize, numbers: std::ops::Range<u32>) -> (Vec<Vec<u8>>, u64) {
     let packets: Vec<_> = numbers.map(|n| udp(from, n as u16, &payload(n))).collect();
     let (mut count, mut silence_ms, mut longest_ms) = (pair.recovered[1 - from].len(), 0, 0);
     for packet in &packets {
@@ -29,7 +29,7 @@ fn send(pair: &mut Pair, from: usize, numbers: std::ops::Range<u32>) -> (Vec<Vec
     (packets, longest_ms)
 }
 
-fn paths(pair: &Pair, side: usize) -> Vec<PathStatus> {
+pub(crate) fn paths(pair: &Pair, side: usize) -> Vec<PathStatus> {
     pair.status(side, |peer| peer.paths.clone())
 }
 
@@ -38,7 +38,7 @@ fn alive(pair: &Pair, side: usize) -> Vec<bool> {
 }
 
 /// Asserts that no packet has arrived twice at B; returns how many of those sent have not.
-fn missing(pair: &Pair, sent: &[Vec<u8>]) -> usize {
+pub(crate) fn missing(pair: &Pair, sent: &[Vec<u8>]) -> usize {
     let arrived: HashSet<_> = pair.recovered[B].iter().collect();
     assert_eq!(arrived.len(), pair.recovered[B].len(), "nothing arrives twice");
     sent.iter().filter(|packet| !arrived.contains(packet)).count()
@@ -152,48 +152,6 @@ fn packets_on_a_slower_path_than_their_repairs_do_not_count_as_lost() {
     assert_eq!(ingress.recovered_packets, 0);
 }
 
-/// Sends packets of 1,000 bytes for a time at this rate over two paths of 100 and 25 Mbit/s with queues of
-/// 60 ms; returns the packets of the last half that A has sent on each path, and those that have not arrived.
-fn spread(mbit_per_s: f64, seconds: u32) -> (Vec<u64>, usize) {
-    let mut pair = Pair::new([A, B].map(|side| two_paths(side, PathUse::Spread)));
-    pair.path_us = [15 * MS, 20 * MS];
-    pair.path_queues = [80, 320].map(|ns_per_byte| {
-        let mut queue = LinkQueue::new(1, 60_000_000 / ns_per_byte);
-        queue.ns_per_byte = ns_per_byte;
-        Some(queue)
-    });
-    pair.run_until_up();
-    pair.advance(500 * MS);
-    let interval_us = (8_000.0 / mbit_per_s) as u64;
-    let count = u64::from(seconds) * 1_000_000 / interval_us;
-    let (mut sent, mut before) = (Vec::new(), Vec::new());
-    for n in 0..count {
-        if n == count / 2 {
-            before = paths(&pair, A);
-            sent.clear();
-        }
-        let packet = udp(A, n as u16, &[(n >> 16) as u8; 972]);
-        pair.send_by_tunnel(A, std::slice::from_ref(&packet));
-        pair.advance(interval_us);
-        sent.push(packet);
-    }
-    pair.advance(1_000 * MS);
-    let after = paths(&pair, A);
-    let packets = after.iter().zip(&before).map(|(after, before)| after.sent.packets - before.sent.packets);
-    (packets.collect(), missing(&pair, &sent))
-}
-
-#[test]
-fn packets_that_one_path_cannot_carry_take_the_other_one_too() {
-    let (packets, missing) = spread(110.0, 8);
-    let all: u64 = packets.iter().sum();
-    // One of ten at least, and nearly nothing stays lost.
-    assert!(packets[1] * 100 > all * 8 && packets[1] * 100 < all * 30, "{packets:?}");
-    assert!(missing as u64 * 100 < all, "{missing} of {all}: {packets:?}");
-    let (packets, missing) = spread(60.0, 4);
-    assert_eq!((packets[1], missing), (0, 0), "{packets:?}");
-}
-
 #[test]
 fn deadlines_and_requests_go_by_the_round_trip_of_the_path_that_packets_take() {
     let with = |side| Config { requests: Requests::All, ..two_paths(side, PathUse::Failover) };
@@ -234,45 +192,6 @@ fn spreading_goes_on_by_the_path_that_is_left() {
     assert_eq!(missing(&pair, &sent), 0);
     let after = paths(&pair, A)[1].sent;
     assert!(after.packets == before.packets + 4_000 && after.repairs > before.repairs + 100, "{after:?}");
-}
-
-/// Two gateways that spread packets over two like paths, and the packets that A has sent by the second.
-fn alike() -> (Pair, impl Fn(&Pair) -> u64) {
-    let mut pair = Pair::new([A, B].map(|side| two_paths(side, PathUse::Spread)));
-    pair.path_us = [20 * MS, 20 * MS];
-    pair.run_until_up();
-    pair.advance(500 * MS);
-    send(&mut pair, A, 0..1_000);
-    (pair, |pair: &Pair| paths(pair, A)[1].sent.packets)
-}
-
-#[test]
-fn packets_leave_a_path_within_a_quarter_of_a_second_if_others_share_them() {
-    let (mut pair, by_second) = alike();
-    assert_eq!(by_second(&pair), 0);
-    // A moment without answers takes packets off the path, and the next answer takes them back.
-    pair.lose_on = Box::new(|path, _| path == 0);
-    let (sent, silence_ms) = send(&mut pair, A, 1_000..1_350);
-    assert!(silence_ms < 250 && missing(&pair, &sent) < 250, "{silence_ms} ms");
-    pair.lose_on = Box::new(|_, _| false);
-    let (sent, _) = send(&mut pair, A, 1_350..2_000);
-    pair.advance(500 * MS);
-    assert_eq!(missing(&pair, &sent), 0);
-    let before = by_second(&pair);
-    send(&mut pair, A, 2_000..2_500);
-    assert_eq!((by_second(&pair), paths(&pair, A)[0].deaths), (before, 0));
-}
-
-#[test]
-fn a_gateway_that_stands_still_for_a_moment_moves_no_packets_to_another_path() {
-    for side in [A, B] {
-        let (mut pair, by_second) = alike();
-        pair.frozen[side] = true;
-        send(&mut pair, A, 1_000..1_300);
-        pair.frozen[side] = false;
-        send(&mut pair, A, 1_300..2_300);
-        assert_eq!(by_second(&pair), 0, "{side}");
-    }
 }
 
 #[test]
