@@ -2,8 +2,8 @@
 //!
 //! Paths are filled in the order of the file. A path that has a long queue, or loses a large share, shows
 //! how much it carries: it gets a little less than that from then on, and the next path gets the rest. Its
-//! room then grows by and by, until it is full again. If all paths are full, they share in proportion to
-//! their rooms.
+//! room then grows by and by while it is used, until it is full again. If all paths are full, they share in
+//! proportion to their rooms. Repairs take a path as far as it has room for them.
 
 use super::set::{PATHS_MAX, PathSet};
 
@@ -14,6 +14,9 @@ const FULL_US: [u64; 2] = [10_000, 25_000];
 /// Share of losses from which on a path is full, whatever its queue. A link that loses as much by itself is
 /// of little use for packets.
 const FULL_LOSS: f64 = 0.1;
+/// Number of intervals in a row with such losses from which on it is full. A single one may be a moment in
+/// which the line was down.
+const LOSSY: u32 = 2;
 /// Number of standard deviations of a count of losses that may be chance.
 const CHANCE: f64 = 3.0;
 /// Share of what a full path delivers that it gets from then on, so that its queue drains.
@@ -24,8 +27,11 @@ const PART_MIN: f64 = 1.0 / 8.0;
 const GROWTH: f64 = 1.0 / 32.0;
 /// Number of intervals from a measurement to the next: its effect takes a round trip.
 const PAUSE: u32 = 4;
-/// Room beyond what all packets take, from which on it counts as unlimited.
+/// Factor beyond what a path carries up to which its room grows, and beyond the most that all packets took of
+/// late from which on the room counts as unlimited.
 const AMPLE: f64 = 2.0;
+/// Time for which the most that packets took counts, at least; at most twice as long.
+const MOST_US: u64 = 60_000_000;
 /// Largest debt of a path in bytes, of what it has carried beyond its share.
 const DEBT_MAX: f64 = 65_536.0;
 
@@ -68,11 +74,26 @@ struct Room {
     credit: f64,
     queue_us: u64,
     pause: u32,
+    /// Number of the latest intervals in which it lost much.
+    lossy: u32,
+    /// Share of the repairs that it carries, where they take this path first, and the bytes that it is short
+    /// of that.
+    repairs: f64,
+    repair_credit: f64,
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { bytes: f64::INFINITY, share: 0.0, credit: 0.0, queue_us: 0, pause: 0 }
+        Self {
+            bytes: f64::INFINITY,
+            share: 0.0,
+            credit: 0.0,
+            queue_us: 0,
+            pause: 0,
+            lossy: 0,
+            repairs: 1.0,
+            repair_credit: 0.0,
+        }
     }
 }
 
@@ -80,6 +101,10 @@ impl Default for Room {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Divider {
     rooms: [Room; PATHS_MAX],
+    /// Most bytes of packets in an interval, of this period and of the one before it.
+    most: [f64; 2],
+    /// Time since this period began.
+    period_us: u64,
 }
 
 impl Divider {
@@ -98,6 +123,16 @@ impl Divider {
     pub(super) fn take_by(&mut self, set: PathSet, path: usize, bytes: usize) {
         self.owe(set, bytes);
         self.spend(path, bytes);
+    }
+
+    /// Whether a path has room for a repair of `bytes` bytes.
+    pub(super) fn takes_repair(&mut self, path: usize, bytes: usize) -> bool {
+        let room = &mut self.rooms[path];
+        let bytes = bytes as f64;
+        room.repair_credit = (room.repair_credit + room.repairs * bytes).min(2.0 * bytes);
+        let takes = room.repair_credit >= bytes;
+        room.repair_credit -= if takes { bytes } else { 0.0 };
+        takes
     }
 
     /// Gives each path of the set its share of a datagram.
@@ -128,8 +163,16 @@ impl Divider {
     /// paths of a set.
     pub(super) fn adapt(&mut self, interval_us: u64, set: PathSet, carried: &[Carried]) {
         let offered: f64 = carried.iter().map(|carried| carried.packets).sum();
+        let others: f64 = carried.iter().map(|carried| carried.others).sum();
+        self.period_us += interval_us;
+        if self.period_us >= MOST_US {
+            (self.most, self.period_us) = ([0.0, self.most[0]], 0);
+        }
+        self.most[0] = self.most[0].max(offered);
+        let most = self.most[0].max(self.most[1]);
         for (room, carried) in self.rooms.iter_mut().zip(carried) {
-            room.measure(interval_us, carried, offered);
+            room.measure(interval_us, carried, most);
+            room.repairs = if others > 0.0 { (room.bytes / others).min(1.0) } else { 1.0 };
         }
         if offered <= 0.0 {
             return;
@@ -157,18 +200,24 @@ impl Divider {
 }
 
 impl Room {
-    /// `offered`: bytes of packets on all paths together.
-    fn measure(&mut self, interval_us: u64, carried: &Carried, offered: f64) {
+    /// `most`: bytes of packets in an interval on all paths together, at most of late.
+    fn measure(&mut self, interval_us: u64, carried: &Carried, most: f64) {
         let before_us = std::mem::replace(&mut self.queue_us, carried.queue_us);
+        if carried.expected > 0.0 {
+            self.lossy = if carried.is_lossy() { self.lossy + 1 } else { 0 };
+        }
         self.pause = self.pause.saturating_sub(1);
         if self.pause > 0 {
             return;
         }
         let sent = carried.packets + carried.others;
-        let is_full = carried.is_queued() || carried.is_lossy();
+        let is_full = carried.is_queued() || carried.is_lossy() && self.lossy >= LOSSY;
         if !is_full {
-            self.bytes *= 1.0 + GROWTH;
-            if self.bytes > AMPLE * (offered + carried.others) {
+            // A path with little traffic does not show that it carries more.
+            if self.bytes <= AMPLE * sent {
+                self.bytes *= 1.0 + GROWTH;
+            }
+            if self.bytes > AMPLE * (most + carried.others) {
                 self.bytes = f64::INFINITY;
             }
         } else if sent > 0.0 {
@@ -294,7 +343,7 @@ mod tests {
         let both = PathSet::all(2);
         let second = Carried { packets: 80.0, others: 20.0, expected: 1e6, loss: 0.2, ..Carried::default() };
         let first = Carried { others: 0.0, ..second };
-        divider.adapt(INTERVAL_US, both, &[first, second]);
+        (0..2).for_each(|_| divider.adapt(INTERVAL_US, both, &[first, second]));
         // Of 160 bytes, there is room for 60 and for 75.
         let shares = [0, 1].map(|path| divider.rooms[path].share);
         assert!((shares[0] - 60.0 / 135.0).abs() < 1e-9 && (shares[0] + shares[1] - 1.0).abs() < 1e-9);
@@ -309,13 +358,51 @@ mod tests {
         let all = Carried { loss: 0.0, ..nothing };
         let share = |divider: &Divider| divider.rooms[0].share;
         divider.adapt(INTERVAL_US, both, &[nothing, Carried::default()]);
+        assert!(share(&divider) == 1.0, "a moment");
+        divider.adapt(INTERVAL_US, both, &[nothing, Carried::default()]);
         assert!(share(&divider) < 0.2);
         let mut again = divider.clone();
         again.forget(0);
         again.adapt(INTERVAL_US, both, &[Carried::default(), all]);
         assert!(share(&again) == 1.0, "it has been dead");
-        (0..100).for_each(|_| divider.adapt(INTERVAL_US, both, &[Carried::default(), all]));
+        for _ in 0..100 {
+            let part = share(&divider);
+            let [first, second] = [part, 1.0 - part].map(|part| Carried { packets: 100.0 * part, ..all });
+            divider.adapt(INTERVAL_US, both, &[first, second]);
+        }
         assert!(share(&divider) == 1.0, "within 20 s");
+    }
+
+    #[test]
+    fn a_pause_does_not_make_the_gateway_forget_what_a_path_carries() {
+        let mut divider = Divider::default();
+        let mut links = [link(100.0, 50.0, 0.0), link(25.0, 50.0, 0.0)];
+        run(&mut divider, &mut links, 115.0, 10);
+        let room = divider.rooms[0].bytes;
+        assert!((0.8..1.15).contains(&(room / links[0].bytes())), "{room}");
+        for (mbit_per_s, seconds) in [(1.0, 10), (115.0, 1), (0.0, 20)] {
+            run(&mut divider, &mut links, mbit_per_s, seconds);
+            let room = divider.rooms[0].bytes;
+            assert!((0.8..1.15).contains(&(room / links[0].bytes())), "{mbit_per_s} Mbit/s: {room}");
+        }
+        run(&mut divider, &mut links, 1.0, 130);
+        assert!(divider.rooms[0].bytes.is_infinite(), "minutes later");
+    }
+
+    #[test]
+    fn repairs_take_a_path_as_far_as_it_carries_them() {
+        let (mut divider, both) = (Divider::default(), PathSet::all(2));
+        let takes = |divider: &mut Divider| (0..800).filter(|_| divider.takes_repair(1, 1_000)).count();
+        assert_eq!(takes(&mut divider), 800);
+        let first = Carried { packets: 1e6, ..Carried::default() };
+        let second = Carried { others: 1e5, expected: 1e4, loss: 0.6, ..Carried::default() };
+        (0..2).for_each(|_| divider.adapt(INTERVAL_US, both, &[first, second]));
+        // It carries 0.4 of them, and gets 15/16 of that.
+        assert!((299..=301).contains(&takes(&mut divider)));
+        // It carries more.
+        let (first, more) = (Carried { others: 5e4, ..first }, Carried { others: 5e4, loss: 0.0, ..second });
+        (0..40).for_each(|_| divider.adapt(INTERVAL_US, both, &[first, more]));
+        assert_eq!(takes(&mut divider), 800);
     }
 
     #[test]

@@ -148,13 +148,22 @@ impl Paths {
 
     /// Counts a sealed datagram of `bytes` bytes on the link, and returns the paths that it takes.
     pub(crate) fn on_sent(&mut self, load: Load, bytes: usize) -> PathSet {
-        let route = if (self.used, load) == (PathUse::Spread, Load::Packets) && self.is_known() {
-            PathSet::one(self.divider.take(self.near, bytes))
-        } else {
-            self.route(load)
+        let route = match (self.used, load) {
+            (PathUse::Spread, Load::Packets) if self.is_known() => {
+                PathSet::one(self.divider.take(self.near, bytes))
+            }
+            (PathUse::Spread, Load::Repair) if self.is_known() => self.route_repair(bytes),
+            _ => self.route(load),
         };
         self.count_sent(route, load, bytes);
         route
+    }
+
+    /// Repairs that the second path cannot carry take the first.
+    fn route_repair(&mut self, bytes: usize) -> PathSet {
+        let second = self.route(Load::Repair);
+        let has_room = second.iter().all(|path| self.divider.takes_repair(path, bytes));
+        if has_room { second } else { self.trusted.single(0) }
     }
 
     fn count_sent(&mut self, route: PathSet, load: Load, bytes: usize) {

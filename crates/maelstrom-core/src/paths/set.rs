@@ -16,7 +16,7 @@ pub enum PathUse {
     /// All of them take every path that lives; the first copy that arrives counts.
     Duplicate,
     /// Packets take the first path that lives as far as it carries them, and then the others. Repairs take
-    /// the second.
+    /// the second as far as it carries them, and then the first.
     Spread,
 }
 

@@ -1,6 +1,6 @@
 //! Two paths that share the packets.
 
-use crate::pair::{A, B, LinkQueue, Pair, two_paths, udp};
+use crate::pair::{A, B, LinkQueue, Pair, coin, two_paths, udp};
 use crate::paths::{missing, paths, send};
 use maelstrom_core::PathUse;
 
@@ -92,6 +92,18 @@ fn packets_that_others_overtake_on_a_faster_path_do_not_count_as_lost() {
         assert!(half.lost <= half.dropped, "{half:?}");
         assert!(half.missing < 50 && half.rate < 0.2, "{half:?}");
     }
+}
+
+#[test]
+fn repairs_that_the_second_path_cannot_carry_take_the_first() {
+    let mut pair = lines([20 * MS, 30 * MS], 2);
+    let mut lose = coin(5, 0.02);
+    pair.lose_on = Box::new(move |path, from| (path, from) == (0, A) && lose());
+    let half = run(&mut pair, 40.0, 8.0);
+    assert!(half.missing < 100 && half.by_path[1] == 0, "{half:?}");
+    let [first, second] = paths(&pair, A)[..] else { panic!() };
+    assert!(first.sent.repairs > 300 && second.sent.repairs > 500, "{first:?} {second:?}");
+    assert!(second.outgoing.share() < 0.1, "{second:?}");
 }
 
 /// Two gateways that spread packets over two like paths, and the packets that A has sent by the second.
