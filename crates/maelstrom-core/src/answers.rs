@@ -62,8 +62,8 @@ impl Answers {
         self.cache.push(now_us, entry, symbol, is_tcp && self.mode == Requests::Udp);
     }
 
-    /// Whether there is a packet to answer with, in a datagram that is `overhead` bytes longer than the symbol
-    /// on the link. Returns the budget that it would leave.
+    /// Whether there is a packet to answer with, in a datagram that is `overhead` bytes longer than the
+    /// symbol on the link. Returns the budget that it would leave.
     ///
     /// # Errors
     /// The reason why the request stays unanswered.

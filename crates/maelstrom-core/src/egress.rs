@@ -291,7 +291,7 @@ impl Egress {
         let silent_us = acts_on_silence.then(|| self.quiet.silent_us());
         let due_us = [silent_us, self.hurry_us, self.coder.next_deadline_us()].into_iter().flatten().min();
         let paid_us = due_us.map(|due_us| self.quiet.paid_us(due_us));
-        // What follows at the end of a flight has times of its own.
+        // The repairs that follow at the end of a flight have times of their own.
         let tail_us = self.tail.due_us().map(|due_us| self.quiet.afforded_us(due_us));
         let paid_us = paid_us.into_iter().chain(tail_us).min()?.max(self.sender.caps.free_us());
         Some(paid_us.min(self.coder.late_us().unwrap_or(u64::MAX)))

@@ -167,8 +167,8 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Protocol of an IPv6 packet. Of a later fragment it is what the fragment header names: that of the first
-    /// fragment, unless other extension headers follow there.
+    /// Protocol of an IPv6 packet. Of a later fragment it is what the fragment header names: that of the
+    /// first fragment, unless other extension headers follow there.
     pub(crate) fn protocol_v6(&self) -> Option<u8> {
         let (kind, at) = Extensions::of(self.bytes).last()?;
         let named = if kind == FRAGMENT { *self.bytes.get(at)? } else { kind };

@@ -120,8 +120,8 @@ pub struct PeerStatus {
     /// The key that is shared with the peer, and its change.
     #[serde(default)]
     pub keys: KeyStatus,
-    /// Round-trip time to the peer without queues, in microseconds: the shortest of the last minute or two; of
-    /// several paths, on that of the packets.
+    /// Round-trip time to the peer without queues, in microseconds: the shortest of the last minute or two;
+    /// of several paths, on that of the packets.
     #[serde(default)]
     pub rtt_us: Option<u64>,
     /// Milliseconds since the peer was last heard; null if never.

@@ -57,7 +57,7 @@ impl Egress {
 
     fn answer(&mut self, seq: Seq, outlet: &mut Outlet<'_>) -> Result<(), Unanswered> {
         let overhead = COPY_OVERHEAD + self.sender.outer;
-        // What is not sent anyway is nothing that the caps let pass.
+        // The caps let nothing pass that is not sent anyway.
         self.answers.check(seq, overhead)?;
         self.sender.admit(outlet.now_us, Refused::Answer).map_err(|_: Cap| Unanswered::Capped)?;
         let (entry, symbol) = self.answers.answer(seq, overhead)?;

@@ -11,8 +11,8 @@
 //!
 //! Packets of a tunnel come to the process that has the socket. It hands on those of the new stream until it
 //! gives the session away, and the next process gets copies of them, so that it can use repairs that contain
-//! them, and hands on nothing twice. Before, this one uses the repairs that wait for packets: what it recovers
-//! afterwards, the next one does not know of.
+//! them, and hands on nothing twice. Before, this one uses the repairs that wait for packets: the next one
+//! does not know of packets that are recovered afterwards.
 
 use super::listed::Listed;
 use super::order::InOrder;

@@ -219,7 +219,7 @@ impl<'a> Advice<'a> {
         self.peer.is_auto && *window == WINDOW && rate.to_string() == self.peer.rate
     }
 
-    /// What the proposals do not consider.
+    /// Facts that the proposals do not consider.
     fn caveats(&self) -> String {
         let mut text = String::new();
         if self.late == usize::MAX {
