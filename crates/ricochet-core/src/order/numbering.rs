@@ -63,12 +63,13 @@ impl Total {
     /// Returns whether the sequencer may give further numbers: not too many are unacknowledged, and a
     /// majority was heard not long ago.
     fn may_number(&mut self, now_us: u64) -> bool {
-        if self.log.next.saturating_sub(self.stable) >= self.config.window {
+        let heard = self.majority_holds();
+        if self.is_window_full() {
+            self.patience.heard_us = Some(now_us).filter(|_| heard >= self.log.next);
             self.hold_up(now_us);
             return false;
         }
         self.crowded_us = None;
-        let heard = self.majority_holds();
         if heard >= self.log.next {
             self.unheard = None;
             return true;
@@ -82,6 +83,11 @@ impl Total {
                 true
             }
         }
+    }
+
+    /// Returns whether no further number may be given until the slowest member has acknowledged more.
+    fn is_window_full(&self) -> bool {
+        self.log.next.saturating_sub(self.stable) >= self.config.window
     }
 
     /// Puts the slowest members out, if they have held up the others for too long, or if messages that wait
@@ -174,6 +180,7 @@ impl Total {
     /// Takes numbers of the sequencer.
     pub(super) fn on_numbers(
         &mut self,
+        now_us: u64,
         from: NodeId,
         (held, stable, first): Extent,
         runs: &[Run],
@@ -182,6 +189,7 @@ impl Total {
         if first.max(held).max(stable) > NUMBER_MAX {
             return self.counts.malformed += 1;
         }
+        self.patience.heard_us = Some(now_us);
         self.note_ack(from, held);
         if runs.is_empty() {
             // The sequencer has not heard of this member, or another member has not.
@@ -342,7 +350,8 @@ impl Total {
         }
         let since_us = |known: Option<u64>| known.unwrap_or(now_us);
         let quiet_us = since_us(self.patience.quiet.map(|(at_us, _)| at_us));
-        let stuck_us = since_us(self.patience.stuck.map(|(at_us, _)| at_us)).saturating_add(STALLED_US);
+        let stuck_us = since_us(self.patience.stuck.map(|(at_us, _)| at_us));
+        let stuck_us = stuck_us.saturating_add(self.held_up_us(stuck_us).saturating_add(STALLED_US));
         let campaign_us = self.campaign_after(quiet_us).filter(|_| is_urgent);
         if campaign_us.is_some_and(|due_us| due_us <= now_us) {
             self.start_candidacy(now_us);
@@ -361,7 +370,15 @@ impl Total {
             return None;
         }
         let rank = self.rank()? as u64;
-        Some(quiet_us.saturating_add(self.config.silence_us.saturating_mul(rank + 1)))
+        let silence_us = self.config.silence_us.saturating_mul(rank + 1);
+        Some(quiet_us.saturating_add(silence_us.saturating_add(self.held_up_us(quiet_us))))
+    }
+
+    /// Returns the time in which a sequencer that was heard after `since_us` puts out a member that holds up
+    /// the others; 0 if none does. An election would only delay that: the next sequencer waits as long.
+    fn held_up_us(&self, since_us: u64) -> u64 {
+        let is_held_up = self.is_window_full() && self.patience.heard_us > Some(since_us);
+        if is_held_up { self.config.evict_us } else { 0 }
     }
 
     fn resume(&mut self) {

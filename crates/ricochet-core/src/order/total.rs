@@ -178,6 +178,9 @@ pub(super) struct Patience {
     pub(super) stuck: Option<(u64, u64)>,
     /// Time of the last progress of any kind, and what was known then.
     pub(super) quiet: Option<(u64, Mark)>,
+    /// Last time that numbers of the sequencer came; at the sequencer itself, last time that it waited for
+    /// a member that holds up the others.
+    pub(super) heard_us: Option<u64>,
     /// Next time to ask for numbers.
     pub(super) pull_us: u64,
     pub(super) pause_us: u64,
@@ -307,7 +310,7 @@ impl Total {
             Body::Accept { epoch } => self.on_accept(from, epoch),
             Body::Numbers { epoch, held, stable, first, runs, amended } => {
                 if self.on_epoch_of(now_us, from, epoch) {
-                    self.on_numbers(from, (held, stable, first), &runs, &amended);
+                    self.on_numbers(now_us, from, (held, stable, first), &runs, &amended);
                 }
             }
             Body::Ack { epoch, held } => self.on_ack(from, epoch, held),

@@ -2,6 +2,7 @@
 
 mod amending;
 mod catching_up;
+mod holding_up;
 mod lies;
 mod members;
 mod promises;
