@@ -5,10 +5,20 @@ use std::collections::BTreeMap;
 
 use foundation::Seq;
 
-use super::log::Log;
+use super::log::{Log, STARTS_MAX};
 use super::report::Begin;
 use super::total::{OrderNews, Total};
 use crate::ids::NodeId;
+
+/// How far the log of an epoch agrees with that of a member. The two numbers differ if the logs have no epoch
+/// in common.
+#[derive(Clone, Copy)]
+struct Agreement {
+    /// Number up to which they agree in any case.
+    surely: u64,
+    /// Number from which on they differ in any case.
+    at_most: u64,
+}
 
 impl Total {
     /// Takes part in an epoch that is settled.
@@ -17,9 +27,10 @@ impl Total {
         if !settled {
             log.begin(epoch);
         }
-        self.keep_undelivered(&mut log);
-        self.compare(&log);
-        self.forget_settled(&log);
+        let agreement = self.agreement(&log);
+        self.keep_undelivered(&mut log, agreement);
+        self.compare(&log, agreement);
+        self.forget_settled(&log, agreement);
         self.log = log;
         self.council = Some(council.clone());
         self.prompt = prompt;
@@ -48,18 +59,34 @@ impl Total {
         }
     }
 
+    /// Compares the log of this member with that of an epoch. A member that was away may know none of the
+    /// epochs whose beginnings the others keep.
+    fn agreement(&self, log: &Log) -> Agreement {
+        if let Some(number) = self.log.agrees_until(log) {
+            return Agreement { surely: number, at_most: number };
+        }
+        let Some(&(_, first)) = log.starts.first().filter(|_| log.starts.len() >= STARTS_MAX) else {
+            return Agreement { surely: 0, at_most: 0 };
+        };
+        // Each later epoch contains the numbers before a settled one, and those that a majority has
+        // acknowledged in it. A safe member has delivered no others.
+        let begun = self.log.starts.last().map_or(0, |&(_, start)| start);
+        let delivered = if self.config.safe { self.delivered } else { 0 };
+        Agreement { surely: self.majority_holds().max(begun).max(delivered).min(first), at_most: first }
+    }
+
     /// Adds to the log of an epoch what this member holds and has not delivered, if the others have
     /// forgotten it: in safe order, members forget what all hold before each of them knows it.
-    fn keep_undelivered(&self, log: &mut Log) {
-        let agrees = self.log.agrees_until(log).is_some_and(|number| number >= log.start)
-            && self.log.amended_apart(log, self.begins, log.start).is_none();
+    fn keep_undelivered(&self, log: &mut Log, agreement: Agreement) {
+        let agrees =
+            agreement.surely >= log.start && self.log.amended_apart(log, self.begins, log.start).is_none();
         if self.council.is_some() && agrees && (self.delivered..=self.held).contains(&log.start) {
             log.reach_back(&self.log, self.delivered);
         }
     }
 
     /// Compares what this member has delivered with the log of an epoch, and sets where it continues.
-    fn compare(&mut self, log: &Log) {
+    fn compare(&mut self, log: &Log, agreement: Agreement) {
         let begins = log.starts.last().map_or(log.start, |&(_, start)| start).max(log.start);
         let (delivered, news) = if self.council.is_none() && !self.has_delivered {
             let news = match self.void.take() {
@@ -73,8 +100,9 @@ impl Total {
             // Members that were not asked may have delivered what the others have declared lost, or have
             // declared lost what the others deliver.
             let amended = self.log.amended_apart(log, self.begins, delivered).unwrap_or(delivered);
-            let from = self.log.agrees_until(log).unwrap_or(0).min(amended);
-            let continues = from.max(log.start);
+            let from = agreement.surely.min(amended);
+            // Nothing is delivered twice where no difference is certain.
+            let continues = agreement.at_most.min(amended).max(log.start);
             let news = match from {
                 _ if from < delivered => Some(OrderNews::Broken { from, delivered, continues }),
                 _ if continues > delivered => Some(OrderNews::Missed { from, continues }),
@@ -89,8 +117,8 @@ impl Total {
 
     /// Forgets messages whose numbers are settled and precede those of the log of an epoch. That log may lack
     /// their senders, which then count as new.
-    fn forget_settled(&mut self, log: &Log) {
-        let number = self.log.agrees_until(log).unwrap_or(0).min(log.start);
+    fn forget_settled(&mut self, log: &Log, agreement: Agreement) {
+        let number = agreement.surely.min(log.start);
         if number > self.log.start {
             let Self { log: own, hold, .. } = self;
             own.forget_before(number, |run| hold.forget(run.sender, run.seq, run.seq.plus(run.count.into())));
