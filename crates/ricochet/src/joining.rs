@@ -99,7 +99,8 @@ pub struct JoinOptions {
     /// wait for messages of the past, and the history does not repeat them.
     pub loopback: bool,
     /// Whether the subscription gets an event for each member of its groups: for those known when it begins,
-    /// and whenever a node joins, leaves or fails.
+    /// and whenever a node joins, leaves or fails. If it is not read while 1,024 of these events wait, older
+    /// ones about a member of a group are left out when there are newer ones.
     pub members: bool,
     /// With [`Order::Total`]: number of members with which an order begins at least; one if `None`. With more
     /// than half of all members, nodes that are apart from each other never begin two orders.

@@ -1,18 +1,26 @@
 //! The contents of a queue: messages, and reports and news in their places among them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker as TaskWaker;
 
+use hashbrown::HashMap;
+use ricochet_core::NodeId;
 use ricochet_core::counters::GivenUp;
 
 use super::{Bounds, QueueCounts};
 use crate::error::RecvError;
 use crate::message::{Event, Lost, Message, OrderChange};
 
-/// Maximum number of loss reports and news in a queue, beside its messages and the news about total order.
+/// Maximum number of loss reports and news in a queue, beside its messages and the news about total order and
+/// members.
 pub(super) const LOST_MAX: usize = 1_024;
 /// Maximum number of news about total order in a queue.
 pub(crate) const ORDER_MAX: usize = 64;
+/// Number of news about members in a queue from which on those are dropped that newer ones supersede.
+pub(super) const MEMBERS_DUE: usize = 1_024;
+/// Maximum number of news about members in a queue.
+const MEMBERS_MAX: usize = 1 << 20;
 /// Maximum number of reports that are compared with a message that is dropped, to extend one of them.
 const COMPARED_MAX: usize = 64;
 
@@ -27,6 +35,13 @@ pub(super) struct Inner {
     /// Number of news about total order. They have room of their own: reports of losses must not push out
     /// what says that messages must be discarded.
     pub(super) order: usize,
+    /// Number of news about members. They have room of their own too: a program that misses one has another
+    /// list of members for good.
+    pub(super) members: usize,
+    /// Number of news about members with which superseded ones are dropped next.
+    members_due: usize,
+    /// Whether news about members were dropped that nothing supersedes.
+    is_overfull: bool,
     /// Whether a thread may wait that was not notified since it began.
     pub(super) is_awaited: bool,
     pub(super) closed: Option<RecvError>,
@@ -66,6 +81,46 @@ impl Inner {
         } else {
             self.events.push_back(news);
         }
+    }
+
+    /// Adds news about a member or the registry. The newest news about each have room, as long as there are
+    /// fewer members in all groups than news may wait.
+    pub(super) fn add_member(&mut self, news: Event) {
+        if self.members >= self.members_due.max(MEMBERS_DUE) {
+            self.drop_superseded();
+        }
+        if self.members >= MEMBERS_MAX {
+            if !std::mem::replace(&mut self.is_overfull, true) {
+                tracing::warn!(MEMBERS_MAX, "a subscription that is not read misses news about members");
+            }
+            self.counts.reports_dropped += 1;
+            return;
+        }
+        self.members += 1;
+        self.events.push_back(news);
+    }
+
+    /// Notes that a reader has taken news about a member or the registry.
+    pub(super) fn on_member_popped(&mut self) {
+        self.members -= 1;
+        if self.members == 0 {
+            self.members_due = 0;
+        }
+    }
+
+    /// Drops news about members that newer ones supersede. The queue then takes as many again before the next
+    /// time, so that the cost of this is small.
+    fn drop_superseded(&mut self) {
+        let subjects = self.events.iter().enumerate().filter_map(|(at, event)| Some((subject(event)?, at)));
+        let newest: HashMap<_, _> = subjects.collect();
+        let mut ats = 0..;
+        self.events.retain(|event| {
+            let at = ats.next();
+            subject(event).is_none_or(|subject| newest.get(&subject).copied() == at)
+        });
+        self.counts.reports_dropped += (self.members - newest.len()) as u64;
+        self.members = newest.len();
+        self.members_due = 2 * newest.len();
     }
 
     /// Adds news about total order.
@@ -119,6 +174,15 @@ impl Inner {
     }
 
     fn is_full_of_reports(&self) -> bool {
-        self.events.len() - self.messages - self.past - self.order >= LOST_MAX
+        self.events.len() - self.messages - self.past - self.order - self.members >= LOST_MAX
+    }
+}
+
+/// Returns the subject of news about members: a member of a group, or the registry.
+fn subject(event: &Event) -> Option<(Option<Arc<str>>, NodeId)> {
+    match event {
+        Event::Member(news) => Some((Some(Arc::clone(&news.group)), news.member.id)),
+        Event::Registry(_) => Some((None, NodeId(0))),
+        _ => None,
     }
 }

@@ -95,9 +95,8 @@ impl Queue {
                 Event::Message(message) => self.add(&mut inner, message),
                 Event::Lost(lost) => inner.add_lost(lost),
                 Event::Order(change) => inner.add_order(change),
-                Event::History(_) | Event::Member(_) | Event::Group(_) | Event::Registry(_) => {
-                    inner.add_news(event);
-                }
+                Event::Member(_) | Event::Registry(_) => inner.add_member(event),
+                Event::History(_) | Event::Group(_) => inner.add_news(event),
             }
         }
         self.notify_reader(inner)
@@ -351,8 +350,10 @@ impl Queue {
     }
 
     fn on_popped(&self, inner: &mut Inner, event: &Event) {
-        if let Event::Order(_) = event {
-            inner.order -= 1;
+        match event {
+            Event::Order(_) => inner.order -= 1,
+            Event::Member(_) | Event::Registry(_) => inner.on_member_popped(),
+            _ => {}
         }
         if let Event::Message(message) = event {
             if message.is_past() {

@@ -4,9 +4,9 @@ use ricochet_core::counters::GivenUp;
 
 use ricochet_core::order::OrderNews;
 
-use super::inner::LOST_MAX;
+use super::inner::{LOST_MAX, MEMBERS_DUE};
 use super::*;
-use crate::message::{OrderChange, numbered};
+use crate::message::{Member, MemberChange, MemberNews, OrderChange, RegistryNews, numbered};
 
 fn queue(capacity: usize, policy: Policy) -> (Arc<Queue>, Arc<Backpressure>) {
     let backpressure = Arc::new(Backpressure::new(Waker::new().unwrap()));
@@ -179,6 +179,55 @@ fn of_the_news_about_total_order_the_newest_losses_are_kept() {
     queue.push_news(order(OrderNews::Stalled)).wake();
     let kept = order_of(&queue);
     assert!(kept.iter().copied().eq((2..ORDER_MAX as u64 + 2).map(missed)), "{kept:?}");
+}
+
+fn news(group: &Arc<str>, id: u32, change: MemberChange) -> Event {
+    let member = Member { id: NodeId(id), address: ([10, 0, 0, 1], 7_900).into() };
+    Event::Member(MemberNews { group: Arc::clone(group), member, change })
+}
+
+/// Returns the news about members in a queue: group, node, and change. Other events are left out.
+fn members_of(queue: &Queue) -> Vec<(String, u32, MemberChange)> {
+    let events = std::iter::from_fn(|| queue.try_pop().ok());
+    let news = events.filter_map(|event| if let Event::Member(news) = event { Some(news) } else { None });
+    news.map(|news| (news.group.to_string(), news.member.id.0, news.change)).collect()
+}
+
+#[test]
+fn each_member_of_each_group_is_told_also_beside_many_losses() {
+    let (queue, _) = queue(8, Policy::DropOldest);
+    (0..LOST_MAX as u32).for_each(|seq| queue.push_lost(lost(seq)).wake());
+    let groups: Vec<Arc<str>> = (0..50).map(|number| format!("g{number}").into()).collect();
+    let mut expected = Vec::new();
+    for (group, id) in groups.iter().flat_map(|group| (0..100).map(move |id| (group, id))) {
+        queue.push_news(news(group, id, MemberChange::Joined)).wake();
+        expected.push((group.to_string(), id, MemberChange::Joined));
+    }
+    assert_eq!(queue.counts().reports_dropped, 0);
+    queue.push_lost(lost(0)).wake();
+    assert_eq!(queue.counts().reports_dropped, 1, "losses have as much room as without the news");
+    assert_eq!(members_of(&queue), expected);
+}
+
+#[test]
+fn of_the_news_about_members_that_nobody_reads_the_newest_about_each_stay() {
+    let (queue, _) = queue(8, Policy::DropOldest);
+    let group: Arc<str> = "g".into();
+    queue.push(numbered(7));
+    for round in 0..1_000 {
+        let change = if round % 2 == 0 { MemberChange::Joined } else { MemberChange::Failed };
+        (0..10).for_each(|id| queue.push_news(news(&group, id, change)).wake());
+    }
+    let registry = RegistryNews { kind: "etcd", error: None };
+    queue.push_news(Event::Registry(registry)).wake();
+    assert!(matches!(queue.try_pop(), Ok(Event::Message(_))), "each event keeps its place");
+    let kept = members_of(&queue);
+    let count = kept.len() as u64;
+    assert!(count <= MEMBERS_DUE as u64 && count + queue.counts().reports_dropped == 10_000, "{count}");
+    let newest: Vec<_> = (0..10).map(|id| ("g".to_owned(), id, MemberChange::Failed)).collect();
+    assert_eq!(kept[kept.len() - 10..], newest);
+    queue.push_news(news(&group, 0, MemberChange::Joined)).wake();
+    assert_eq!(members_of(&queue).len(), 1, "there is room again");
 }
 
 #[test]
