@@ -8,12 +8,16 @@ use serde_json::{Value, json};
 
 use super::entry;
 use super::failure::Failure;
-use super::http::{Endpoint, Response};
+use super::http::{Endpoint, Request, Response};
 use super::link::Link;
 use super::watcher::{Found, Service};
 
 /// Words of etcd about a lease that has expired or that it has forgotten.
 const NO_LEASE: &str = "requested lease not found";
+
+/// Header of all requests: a server that has lost its leader refuses, and ends streams of changes. It could
+/// tell no news any more, and would be silent.
+const NEEDS_LEADER: &str = "Grpc-Metadata-hasleader: true\r\n";
 
 /// The entries of a cluster in etcd, under a prefix of keys.
 #[derive(Clone, Debug)]
@@ -50,7 +54,7 @@ impl Etcd {
 
     /// Begins a lease.
     pub(super) fn grant(&self, endpoint: &Endpoint, ttl_s: u64) -> Result<Lease, Failure> {
-        let answer = post(endpoint, "/v3/lease/grant", &json!({ "TTL": ttl_s.to_string() }))?;
+        let answer = ask(endpoint, "/v3/lease/grant", &json!({ "TTL": ttl_s.to_string() }))?;
         match answer["ID"].as_str() {
             Some(id) if !id.is_empty() => Ok(Lease(id.to_owned())),
             _ => Err(Failure::answer("expected the number of a lease, saw none")),
@@ -59,7 +63,7 @@ impl Etcd {
 
     /// Prolongs a lease.
     pub(super) fn keep_alive(&self, endpoint: &Endpoint, lease: &Lease) -> Result<(), Failure> {
-        let answer = post(endpoint, "/v3/lease/keepalive", &json!({ "ID": lease.0 }))?;
+        let answer = ask(endpoint, "/v3/lease/keepalive", &json!({ "ID": lease.0 }))?;
         // A lease that does not exist has no time left, which the answer leaves out.
         match number(&answer["result"]["TTL"]) {
             Some(left) if left > 0 => Ok(()),
@@ -78,12 +82,12 @@ impl Etcd {
     ) -> Result<(), Failure> {
         let value = to_base64(entry.as_bytes());
         let body = json!({ "key": self.key(address), "value": value, "lease": lease.0 });
-        post(endpoint, "/v3/kv/put", &body).map(drop)
+        ask(endpoint, "/v3/kv/put", &body).map(drop)
     }
 
     /// Ends a lease, which removes the entries with it.
     pub(super) fn revoke(&self, endpoint: &Endpoint, lease: &Lease) -> Result<(), Failure> {
-        post(endpoint, "/v3/lease/revoke", &json!({ "ID": lease.0 })).map(drop)
+        ask(endpoint, "/v3/lease/revoke", &json!({ "ID": lease.0 })).map(drop)
     }
 
     /// Reads the entry of a key and a value. `None` if it is none, which is noted.
@@ -110,7 +114,7 @@ impl Service for Etcd {
     const NAME: &'static str = "etcd";
 
     fn list(&mut self, endpoint: &Endpoint, link: &Link) -> Result<Found<News>, Failure> {
-        let answer = post(endpoint, "/v3/kv/range", &self.range())?;
+        let answer = ask(endpoint, "/v3/kv/range", &self.range())?;
         let position = number(&answer["header"]["revision"])
             .ok_or_else(|| Failure::answer("expected the revision of the list, saw none"))?;
         let all = items(&answer["kvs"]).filter_map(|kv| self.read_entry(kv, link)).collect();
@@ -120,7 +124,7 @@ impl Service for Etcd {
     fn watch(&mut self, endpoint: &Endpoint, position: &str) -> Result<Response, Failure> {
         let mut create = self.range();
         create["start_revision"] = Value::String((parsed(position)? + 1).to_string());
-        endpoint.ask("POST", "/v3/watch", &json!({ "create_request": create }).to_string())
+        endpoint.ask(post("/v3/watch", &json!({ "create_request": create }).to_string()))
     }
 
     fn read(&mut self, line: &[u8], position: &str, link: &Link) -> Result<Vec<News>, Failure> {
@@ -157,12 +161,16 @@ impl Service for Etcd {
 }
 
 /// Sends a request, and returns the answer.
-fn post(endpoint: &Endpoint, path: &str, body: &Value) -> Result<Value, Failure> {
-    match endpoint.ask_whole("POST", path, &body.to_string()) {
+fn ask(endpoint: &Endpoint, path: &str, body: &Value) -> Result<Value, Failure> {
+    match endpoint.ask_whole(post(path, &body.to_string())) {
         Ok(answer) => Ok(serde_json::from_slice(&answer)?),
         Err(Failure::Status { text, .. }) if text.contains(NO_LEASE) => Err(Failure::NoLease),
         Err(failure) => Err(failure),
     }
+}
+
+fn post<'a>(path: &'a str, body: &'a str) -> Request<'a> {
+    Request { method: "POST", path, headers: NEEDS_LEADER, body }
 }
 
 fn reported(error: &Value) -> Failure {

@@ -39,6 +39,33 @@ pub(crate) enum EndpointMistake {
     Form,
 }
 
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    /// Header lines of the service, each with its end.
+    pub(super) headers: &'a str,
+    pub(super) body: &'a str,
+}
+
+impl<'a> Request<'a> {
+    /// Makes a request for what a path stands for.
+    pub(super) fn get(path: &'a str) -> Self {
+        Self { method: "GET", path, headers: "", body: "" }
+    }
+
+    /// Returns the bytes that ask a server.
+    fn text(self, authority: &str) -> String {
+        let Self { method, path, headers, body } = self;
+        let length = body.len();
+        format!(
+            "{method} {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: application/json\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n{body}"
+        )
+    }
+}
+
 impl Endpoint {
     /// Parses an address. A slash at its end is allowed.
     pub(crate) fn parse(text: &str) -> Result<Self, EndpointMistake> {
@@ -86,14 +113,10 @@ impl Endpoint {
 
     /// Sends a request, and returns the response as soon as its head is there. A status other than 200 is a
     /// failure.
-    pub(super) fn ask(&self, method: &str, path: &str, body: &str) -> Result<Response, Failure> {
+    pub(super) fn ask(&self, request: Request<'_>) -> Result<Response, Failure> {
         let mut stream = self.connect()?;
-        let (authority, length) = (self.authority(), body.len());
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: application/json\r\n\
-             Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-        );
-        stream.write_all(request.as_bytes()).map_err(|error| self.broken(error))?;
+        let text = request.text(&self.authority());
+        stream.write_all(text.as_bytes()).map_err(|error| self.broken(error))?;
         let until_us = clock::now_us() + PATIENCE_US;
         let response = Response::read(stream, self.clone(), until_us)?;
         match response.status {
@@ -103,9 +126,9 @@ impl Endpoint {
     }
 
     /// Sends a request, and returns the whole answer.
-    pub(super) fn ask_whole(&self, method: &str, path: &str, body: &str) -> Result<Vec<u8>, Failure> {
+    pub(super) fn ask_whole(&self, request: Request<'_>) -> Result<Vec<u8>, Failure> {
         let until_us = clock::now_us() + PATIENCE_US;
-        self.ask(method, path, body)?.whole(until_us)
+        self.ask(request)?.whole(until_us)
     }
 
     fn broken(&self, error: io::Error) -> Failure {

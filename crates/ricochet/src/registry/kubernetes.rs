@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::http::{Endpoint, Response};
+use super::http::{Endpoint, Request, Response};
 use super::link::Link;
 use super::watcher::{Found, Service};
 
@@ -48,7 +48,7 @@ impl Service for Kubernetes {
     const NAME: &'static str = "Kubernetes";
 
     fn list(&mut self, endpoint: &Endpoint, link: &Link) -> Result<Found<SliceNews>, Failure> {
-        let answer: Value = serde_json::from_slice(&endpoint.ask_whole("GET", &self.path, "")?)?;
+        let answer: Value = serde_json::from_slice(&endpoint.ask_whole(Request::get(&self.path))?)?;
         let position = answer["metadata"]["resourceVersion"].as_str();
         let position =
             position.ok_or_else(|| Failure::answer("expected the version of the list, saw none"))?;
@@ -66,7 +66,7 @@ impl Service for Kubernetes {
             )));
         }
         let path = format!("{}&watch=true&allowWatchBookmarks=true&resourceVersion={position}", self.path);
-        match endpoint.ask("GET", &path, "") {
+        match endpoint.ask(Request::get(&path)) {
             Err(Failure::Status { status: GONE, .. }) => Err(Failure::Compacted),
             result => result,
         }

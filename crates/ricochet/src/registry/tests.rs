@@ -124,7 +124,9 @@ fn the_changes_in_etcd_are_followed_from_the_list_on() {
     assert_eq!(news.len(), 2);
     assert!(matches!(&news[0], News::Set(entry) if entry.address == address("10.0.0.1:7900")));
     assert_eq!(news[1], News::Gone(address("10.0.0.9:7900")));
-    assert!(recorded.requests()[0].contains(r#""start_revision":"13""#));
+    let asked = recorded.requests().remove(0);
+    assert!(asked.contains(r#""start_revision":"13""#), "{asked}");
+    assert!(asked.contains("\r\nGrpc-Metadata-hasleader: true\r\n"), "{asked}");
 }
 
 #[test]

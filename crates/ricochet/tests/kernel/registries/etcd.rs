@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use netlab::Namespace;
+use netlab::namespace::Route;
 use testkit::wait_until;
 
 use super::proxy::Proxy;
@@ -130,7 +132,7 @@ fn an_etcd_that_stood_still_takes_no_member_away() {
     let what = "an etcd that stands still";
     let Some(lan) = Lan::build(what, 3) else { return };
     let Some(server) = EtcdServer::start(what, &lan.hosts[2], "10.9.0.3") else { return };
-    let start = |host: &netlab::Namespace| {
+    let start = |host: &Namespace| {
         let mut config = builder(&[server.endpoint()]).config().clone();
         config.membership.etcd_lease_s = 2;
         host.run(|| Builder::from(config).start()).unwrap()
@@ -148,6 +150,39 @@ fn an_etcd_that_stood_still_takes_no_member_away() {
     for subscription in &subscriptions {
         assert!(gone(subscription).is_empty(), "no member was ever taken away");
     }
+}
+
+/// Lets the packets of a host to an address end there.
+fn cut(host: &Namespace, address: &str) {
+    let route = Route::to(format!("{address}/32").parse().unwrap()).interface("lo");
+    host.add_route(&route).unwrap();
+}
+
+#[test]
+fn a_server_that_is_cut_from_the_others_is_left_for_one_of_them() {
+    let what = "an etcd of three servers";
+    let Some(lan) = Lan::build(what, 5) else { return };
+    let hosts = [2, 3, 4].map(|at| &lan.hosts[at]);
+    let ips = ["10.9.0.3", "10.9.0.4", "10.9.0.5"];
+    let Some(servers) = EtcdServer::start_all(what, &[0, 1, 2].map(|at| (hosts[at], ips[at]))) else {
+        return;
+    };
+    let endpoints: Vec<String> = servers.iter().map(EtcdServer::endpoint).collect();
+    let node = lan.hosts[0].run(|| builder(&endpoints).start()).unwrap();
+    let _joined = node.join("g").unwrap();
+    wait_until("it follows the changes", || is_reached(&node));
+    let endpoint = node.status().registry.and_then(|registry| registry.endpoint);
+    let used = endpoints.iter().position(|other| Some(other) == endpoint.as_ref()).unwrap();
+
+    // The node still reaches that server, which hears of no change any more.
+    for at in [(used + 1) % 3, (used + 2) % 3] {
+        cut(hosts[used], ips[at]);
+        cut(hosts[at], ips[used]);
+    }
+    let next = &endpoints[(used + 1) % 3..][..1];
+    let other = lan.hosts[1].run(|| builder(next).start()).unwrap();
+    let _other_joined = other.join("g").unwrap();
+    assert!(node.wait_for_members("g", 1, LONG), "{:#?}", node.status());
 }
 
 #[test]

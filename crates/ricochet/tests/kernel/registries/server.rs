@@ -1,4 +1,4 @@
-//! A real etcd in a namespace, with its data in a directory of its own.
+//! Real servers of etcd in namespaces, each with its data in a directory of its own.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -18,29 +18,37 @@ pub(crate) struct EtcdServer<'a> {
     host: &'a Namespace,
     /// Address of the host.
     ip: String,
+    /// All servers that keep the same data, as etcd's option has them.
+    cluster: String,
     directory: PathBuf,
     child: Option<Child>,
 }
 
 impl<'a> EtcdServer<'a> {
-    /// Starts a server. `None` if the program is not installed, which is reported.
+    /// Starts a server that is alone. `None` if the program is not installed, which is reported.
     pub(crate) fn start(what: &str, host: &'a Namespace, ip: &str) -> Option<Self> {
+        Self::start_all(what, &[(host, ip)])?.pop()
+    }
+
+    /// Starts servers that keep the same data, on hosts with their addresses. `None` if the program is not
+    /// installed, which is reported.
+    pub(crate) fn start_all(what: &str, hosts: &[(&'a Namespace, &str)]) -> Option<Vec<Self>> {
         if let Err(error) = Command::new("etcd").arg("--version").stdout(Stdio::null()).status() {
             // Past the capture of the harness, so that the line is counted.
             let reason = format!("cannot start etcd: {error} (apt-get install etcd-server)");
             let _ = writeln!(io::stderr(), "SKIPPED: {what}: {reason}");
             return None;
         }
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // A disk that is busy would delay each change.
-        let memory = PathBuf::from("/dev/shm");
-        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
-        let directory = parent.join(format!("ricochet-etcd-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let mut server = Self { host, ip: ip.to_owned(), directory, child: None };
-        server.start_again();
-        Some(server)
+        let peers: Vec<String> = hosts.iter().map(|(_, ip)| format!("{ip}=http://{ip}:2380")).collect();
+        let server = |&(host, ip): &(&'a Namespace, &str)| {
+            let (ip, cluster, directory) = (ip.to_owned(), peers.join(","), new_directory());
+            Self { host, ip, cluster, directory, child: None }
+        };
+        let mut servers: Vec<Self> = hosts.iter().map(server).collect();
+        // None of them answers before most of them run.
+        servers.iter_mut().for_each(Self::spawn);
+        servers.iter().for_each(Self::wait);
+        Some(servers)
     }
 
     /// Returns the address for clients.
@@ -50,21 +58,31 @@ impl<'a> EtcdServer<'a> {
 
     /// Starts the server with the data that it has.
     pub(crate) fn start_again(&mut self) {
+        self.spawn();
+        self.wait();
+    }
+
+    fn wait(&self) {
+        wait_until("etcd answers", || self.try_post("/v3/kv/range", r#"{"key":"AA=="}"#).is_ok());
+    }
+
+    fn spawn(&mut self) {
         let (clients, peers) = (self.endpoint(), format!("http://{}:2380", self.ip));
         let log = File::create(self.directory.join("log")).unwrap();
         let mut command = Command::new("etcd");
         command
-            .args(["--name", "test", "--data-dir"])
+            .args(["--name", &self.ip, "--data-dir"])
             .arg(self.directory.join("data"))
+            // Half of the default: servers soon notice that they have lost the others.
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
-            .args(["--initial-cluster", &format!("test={peers}")])
+            .args(["--initial-cluster", &self.cluster])
             .env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH.replace("aarch64", "arm64"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
         self.child = Some(self.host.run(|| command.spawn()).unwrap());
-        wait_until("etcd answers", || self.try_post("/v3/kv/range", r#"{"key":"AA=="}"#).is_ok());
     }
 
     /// Ends the server as a crash does.
@@ -129,4 +147,15 @@ impl Drop for EtcdServer<'_> {
         self.kill();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+fn new_directory() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    // A disk that is busy would delay each change.
+    let memory = PathBuf::from("/dev/shm");
+    let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
+    let directory = parent.join(format!("ricochet-etcd-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
 }
