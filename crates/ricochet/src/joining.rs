@@ -188,7 +188,7 @@ impl Shared {
             }
         };
         let (now_us, wish) = (clock::now_us(), options.from.wish());
-        for (id, name) in groups {
+        for (at, (id, name)) in groups.iter().enumerate() {
             let Core { out, changes, .. } = &mut *core;
             if out.groups.get(id).is_some_and(|joined| joined.consumers.contains(&consumer)) {
                 continue;
@@ -208,7 +208,8 @@ impl Shared {
             if options.loopback {
                 core.node.set_loopback(*id, true);
             }
-            if options.members {
+            // Order groups follow those with names.
+            if options.members && at < named.len() {
                 self.tell_known_members(&core.out, consumer, *id);
             }
         }

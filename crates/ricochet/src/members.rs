@@ -73,7 +73,8 @@ impl Outward {
     ) {
         for (&group, joined) in &self.groups {
             let wants = |&&at: &&usize| matches!(&self.consumers[at], Some(consumer) if consumer.members);
-            if !joined.consumers.iter().any(|at| wants(&at)) {
+            // Applications do not know order groups.
+            if self.totals.is_order_group(group) || !joined.consumers.iter().any(|at| wants(&at)) {
                 continue;
             }
             let changes = changes(before, after, group, farewells);
@@ -124,7 +125,11 @@ pub(crate) fn left_for_good(
 
 #[cfg(test)]
 mod tests {
+    use ricochet_core::order::order_group;
+
     use super::*;
+    use crate::joining::{JoinOptions, Order};
+    use crate::node::Node;
 
     const GROUP: GroupId = GroupId(7);
 
@@ -154,6 +159,32 @@ mod tests {
             (6, MemberChange::Joined),
         ];
         assert_eq!(changes, expected);
+    }
+
+    #[test]
+    fn the_members_of_an_order_group_are_no_news() {
+        let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+        let (driver, _) = builder.prepare().unwrap();
+        let shared = Arc::clone(&driver.shared);
+        let group = GroupId::of_name("g");
+        let mut groups = [group, order_group(group)];
+        groups.sort_unstable();
+        let of_both = PublishedMember { groups: groups[..].into(), ..member(9, false) };
+        shared.published.lock().unwrap().members = vec![of_both.clone()];
+        let options = JoinOptions { order: Order::Total, members: true, ..JoinOptions::default() };
+        let handle = shared.join(&["g"], &options).unwrap();
+        let core = shared.core_for_node();
+        core.out.tell_members(&[of_both], &[], &HashSet::new());
+        drop(core);
+        let events = std::iter::from_fn(|| handle.queue.try_pop().ok());
+        let news: Vec<_> = events
+            .map(|event| match event {
+                Event::Member(news) => (news.group().to_owned(), news.change()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected = [MemberChange::Joined, MemberChange::Failed].map(|change| ("g".to_owned(), change));
+        assert_eq!(news, expected);
     }
 
     #[test]

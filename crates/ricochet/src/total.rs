@@ -76,6 +76,11 @@ impl Totals {
         self.groups.contains_key(&group)
     }
 
+    /// Returns whether a group is one over which members agree on an order.
+    pub(crate) fn is_order_group(&self, group: GroupId) -> bool {
+        self.order_groups.contains_key(&group)
+    }
+
     /// Returns whether a group is kept in another order than a subscription wants.
     pub(crate) fn differs(&self, group: GroupId, safety: Option<bool>) -> bool {
         let entry = self.groups.get(&group);
