@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use ricochet_core::message::Message as CoreMessage;
-use ricochet_core::order::{OrderNews, OrderOutput, Ordered, Total, TotalConfig, order_group};
+use ricochet_core::order::{OrderNews, OrderOutput, Ordered, Promises, Total, TotalConfig, order_group};
 use ricochet_core::tracker::{Front, Lost as CoreLost};
 use ricochet_core::{GroupId, NodeId, StreamKey, View};
 
@@ -19,6 +19,9 @@ use crate::message::{Event, OrderChange};
 use crate::outward::{Consumer, Outward};
 use crate::shared::Core;
 use crate::status::TotalStatus;
+
+/// Maximum number of groups that were left of which promises are kept: as many as a node may join.
+const LEFT_MAX: usize = 1 << 16;
 
 /// A stage, and when it is due.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub(crate) struct Totals {
     due: BTreeSet<(u64, GroupId)>,
     /// Members of the order groups, as the core knows them.
     view: View,
+    /// Promises of this node in groups that it has left. They bind it when it joins them again.
+    left: HashMap<GroupId, Promises>,
 }
 
 impl Totals {
@@ -47,7 +52,8 @@ impl Totals {
         if self.groups.contains_key(&group) {
             return;
         }
-        let mut total = Total::new(now_us, group, config, seed);
+        let promises = self.left.remove(&group).unwrap_or_default();
+        let mut total = Total::new(now_us, group, config, seed).with_promises(promises);
         let order = order_group(group);
         total.change_view(now_us, members_of(&self.view, order));
         self.groups.insert(group, Entry { total: Box::new(total), safe: config.safe, due_us: None });
@@ -64,11 +70,24 @@ impl Totals {
     }
 
     fn remove(&mut self, group: GroupId) {
-        if let Some(Entry { due_us: Some(due_us), .. }) = self.groups.remove(&group) {
-            self.due.remove(&(due_us, group));
+        if let Some(Entry { total, due_us, .. }) = self.groups.remove(&group) {
+            if let Some(due_us) = due_us {
+                self.due.remove(&(due_us, group));
+            }
+            self.keep_promises(group, total.promises());
         }
         self.order_groups.remove(&order_group(group));
         self.touched.remove(&group);
+    }
+
+    /// Keeps the promises in a group that is left, in place of those in another one if there are too many.
+    fn keep_promises(&mut self, group: GroupId, promises: Promises) {
+        if self.left.len() >= LEFT_MAX
+            && let Some(other) = self.left.keys().next().copied()
+        {
+            self.left.remove(&other);
+        }
+        self.left.insert(group, promises);
     }
 
     /// Returns whether a group has a stage.
@@ -308,5 +327,35 @@ impl Core {
     pub(crate) fn leave_totals(&mut self) {
         let groups: Vec<GroupId> = self.out.totals.groups.keys().copied().collect();
         groups.into_iter().for_each(|group| self.leave_total(group));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nowhere;
+
+    impl OrderOutput for Nowhere {
+        fn send(&mut self, _: &[u8]) {}
+
+        fn release(&mut self, _: Ordered<'_>) {}
+    }
+
+    #[test]
+    fn a_node_that_joins_a_group_again_is_bound_by_its_promises() {
+        let (mut totals, group) = (Totals::default(), GroupId(7));
+        let config = TotalConfig::new(NodeId(1));
+        totals.add(0, group, config, 5);
+        // Alone, it begins an order, and promises to take part in no epoch before its own.
+        let total = &mut totals.groups.get_mut(&group).unwrap().total;
+        [0, 1_000_000].into_iter().for_each(|now_us| total.flush(now_us, &mut Nowhere));
+        let promises = total.promises();
+        assert_ne!(promises, Promises::default());
+        totals.leave(group);
+        totals.remove(group);
+        totals.add(2_000_000, group, config, 6);
+        assert_eq!(totals.groups[&group].total.promises(), promises);
+        assert!(totals.left.is_empty());
     }
 }

@@ -87,7 +87,7 @@ impl Total {
         if !is_free {
             self.give_up_order(now_us);
         }
-        self.order = Some(head.order);
+        self.enter_order(Some(head.order));
         self.founding.heard_us = Some(now_us);
         true
     }
@@ -101,7 +101,6 @@ impl Total {
         self.council = None;
         self.log = Log::default();
         self.pending = None;
-        (self.promised, self.granted) = (None, None);
         self.count_seen = 0;
         self.candidacy = None;
         (self.held, self.delivered, self.acked) = (0, 0, 0);
@@ -131,9 +130,17 @@ impl Total {
         hellos.insert(from, (now_us, safe));
         self.note_count(count);
         if self.is_sequencer() && self.is_open() {
-            match &self.council {
-                Some(council) if council.contains(from) => self.answer(now_us),
-                _ => self.reform_soon(now_us),
+            let is_member = self.council.as_ref().is_some_and(|council| council.contains(from));
+            let present = self.log.epoch().map_or(0, |epoch| epoch.count);
+            // A count that leaps was not noted.
+            let is_bound = count > present && count <= self.count_seen;
+            if !is_member {
+                self.reform_soon(now_us);
+            } else if is_bound {
+                // It has promised to take part in no epoch as early as this one.
+                self.start_candidacy(now_us);
+            } else {
+                self.answer(now_us);
             }
         }
     }
@@ -146,7 +153,7 @@ impl Total {
         let is_free = self.council.is_none() && self.pending.is_none() && self.candidacy.is_none();
         let is_heard = |heard_us: u64| now_us.saturating_sub(heard_us) <= FRESH_US;
         if is_free && self.order.is_some() && !self.founding.heard_us.is_some_and(is_heard) {
-            self.order = None;
+            self.enter_order(None);
             self.founding.restart(now_us);
         }
         let found_us = self.founding.since_us.saturating_add(self.config.found_us);
@@ -165,7 +172,7 @@ impl Total {
         }
         let others: Vec<NodeId> = self.founding.fresh(now_us).collect();
         if others.len() + 1 >= self.config.founders && others.iter().all(|&other| other > self.config.me) {
-            self.order = Some(self.own_order);
+            self.enter_order(Some(self.own_order));
             // The next order of this node has another number.
             self.own_order = self.own_order.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1).max(1);
             self.start_candidacy(now_us);

@@ -24,6 +24,7 @@
 //! | `fetching.rs` | numbers and messages that a member misses |
 //! | `epoch.rs`, `log.rs`, `hold.rs` | epochs and majorities, the numbers, the messages |
 //! | `report.rs` | what members know and agree to |
+//! | `promises.rs` | the promises that a node keeps when it leaves |
 //! | `wire.rs` | the packets |
 
 mod campaign;
@@ -35,12 +36,14 @@ mod founding;
 mod hold;
 mod log;
 mod numbering;
+mod promises;
 mod report;
 mod total;
 mod wire;
 
 pub use config::{TotalConfig, TotalCounts};
 pub use epoch::Epoch;
+pub use promises::Promises;
 pub use total::{OrderNews, OrderOutput, OrderStatus, Ordered, Total};
 pub(crate) use wire::COPY_HEAD;
 

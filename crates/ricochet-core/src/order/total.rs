@@ -11,6 +11,7 @@ use super::fetching::Want;
 use super::founding::Founding;
 use super::hold::Hold;
 use super::log::{Log, SENDERS_MAX};
+use super::promises::Promises;
 use super::report::{Begin, Report};
 use super::wire::{Body, Form, Head};
 use crate::counters::GivenUp;
@@ -118,6 +119,8 @@ pub struct Total {
     pub(super) promised: Option<Epoch>,
     /// The greatest epoch of another member that this node has promised to.
     pub(super) granted: Option<Epoch>,
+    /// Promises in other orders, and those that this node gave when it was in the group earlier.
+    pub(super) promises: Promises,
     /// The highest count of any epoch heard of.
     pub(super) count_seen: u32,
     pub(super) candidacy: Option<Candidacy>,
@@ -205,6 +208,7 @@ impl Total {
             pending: None,
             promised: None,
             granted: None,
+            promises: Promises::default(),
             count_seen: 0,
             candidacy: None,
             founding: Founding::new(now_us, config.retry_us),

@@ -1,4 +1,4 @@
-//! Members that leave or die while epochs begin.
+//! Members that leave, die, or join again while epochs begin.
 
 use ricochet_core::NodeId;
 use ricochet_core::order::TotalConfig;
@@ -167,5 +167,64 @@ fn a_joiner_that_dies_before_its_epoch_begins_is_put_out() {
     room.run_for(SECOND_US);
     for at in 0..3 {
         assert_eq!((room.totals[at].status().members, room.delivered(at).len()), (3, 1), "member {at}");
+    }
+}
+
+/// Lets a member leave and join again.
+fn leave_and_join(room: &mut Room, at: usize) {
+    room.totals[at].leave();
+    room.flush(at);
+    room.join_again(at, |config| TotalConfig { safe: true, ..config });
+}
+
+#[test]
+fn a_member_that_leaves_and_joins_again_keeps_its_promise() {
+    let mut room = Room::new(3, |config| TotalConfig { safe: true, ..config });
+    assert_eq!(room.sequencer(), 0);
+    (0..10).for_each(|seq| room.say_all(9, seq));
+    room.run_for(SECOND_US);
+    // Member 1 has the promise of member 2, and is cut off before its proposal is heard.
+    room.side = vec![1, 0, 0];
+    change_view(&mut room, 1, &[2]);
+    run_until_sent(&mut room, 1, BEGIN);
+    room.side = vec![0, 1, 0];
+    leave_and_join(&mut room, 2);
+    room.update_views();
+    room.run_for(SECOND_US);
+    (10..20).for_each(|seq| room.say(9, seq, [0, 2]));
+    room.run_for(SECOND_US);
+    assert_eq!(room.delivered(0).len(), 10, "the proposal leaves out what follows");
+    // The others hear it in the end.
+    let is_proposal = |(from, packet): &&(usize, Vec<u8>)| (*from, packet[0]) == (1, BEGIN);
+    let proposal = room.sent.iter().rfind(is_proposal).map(|(_, packet)| packet.clone());
+    let proposal = proposal.expect("member 1 has sent it");
+    room.side = vec![0; 3];
+    [0, 2].into_iter().for_each(|at| room.forge(1, at, &proposal));
+    room.update_views();
+    room.run_for(5 * SECOND_US);
+    (10..20).for_each(|seq| room.say_all(9, seq));
+    room.run_for(SECOND_US);
+    let whole: Vec<Item> = (0..20).map(|seq| Item::Message(seq.into(), 9, seq)).collect();
+    (0..2).for_each(|at| assert_eq!(room.delivered(at), whole, "member {at}"));
+    assert_eq!(room.delivered(2)[10..], whole[10..]);
+    (0..3).for_each(|at| assert_eq!(room.broken(at), [], "member {at}"));
+}
+
+#[test]
+fn a_member_that_has_promised_to_an_epoch_that_never_begins_can_join_again() {
+    let mut room = safe_room();
+    room.side = vec![0, 1, 1, 0, 0];
+    change_view(&mut room, 1, &[2]);
+    run_until_sent(&mut room, 2, PROMISE);
+    room.down.insert(1);
+    room.side = vec![0; 5];
+    leave_and_join(&mut room, 2);
+    // The others notice nothing of all this.
+    change_view(&mut room, 2, &[0, 1, 3, 4]);
+    room.run_for(SECOND_US);
+    room.say_all(9, 0);
+    room.run_for(SECOND_US);
+    for at in [0, 2, 3, 4] {
+        assert_eq!(room.delivered(at), [Item::Message(0, 9, 0)], "member {at}");
     }
 }

@@ -98,6 +98,13 @@ impl Room {
         self.side.push(0);
     }
 
+    /// Lets a member that has left join again, on the same node.
+    pub(crate) fn join_again(&mut self, at: usize, configure: impl FnOnce(TotalConfig) -> TotalConfig) {
+        let config = configure(TotalConfig::new(NodeId(at as u32)));
+        let total = Total::new(self.now_us, GROUP, config, 2_000 + at as u64);
+        self.totals[at] = total.with_promises(self.totals[at].promises());
+    }
+
     /// Tells the members who lives on their side.
     pub(crate) fn update_views(&mut self) {
         let alive: Vec<usize> = (0..self.totals.len()).filter(|at| !self.down.contains(at)).collect();
