@@ -55,6 +55,8 @@ pub enum News {
 /// News of this node's own entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnNews {
+    /// The registry has it.
+    Stored,
     /// The registry does not have it. The driver registers again.
     Missing,
     /// A node that started later registered the same address, for example that of another cluster with the
@@ -191,12 +193,13 @@ impl Registered {
 
     fn on_own(&mut self, registration: &Registration) {
         let Registration { id, life, .. } = *registration;
-        self.own_news = match (life, id) {
-            same if same == (self.me.life, self.me.id) => None,
+        let news = match (life, id) {
+            same if same == (self.me.life, self.me.id) => OwnNews::Stored,
             // The entry of an earlier life is overwritten.
-            other if other < (self.me.life, self.me.id) => Some(OwnNews::Missing),
-            _ => Some(OwnNews::Taken(id)),
+            other if other < (self.me.life, self.me.id) => OwnNews::Missing,
+            _ => OwnNews::Taken(id),
         };
+        self.own_news = Some(news);
     }
 
     fn check(&self, registration: &Registration) -> Result<(), Dropped> {

@@ -269,13 +269,15 @@ fn the_driver_learns_what_became_of_the_own_entry() {
     assert_eq!(view.take_own_news(), Some(OwnNews::Missing));
     assert_eq!(view.take_own_news(), None);
     view.handle_news(1, [News::Set(view.registration())]);
-    assert_eq!(view.take_own_news(), None);
+    assert_eq!(view.take_own_news(), Some(OwnNews::Stored));
     view.handle_news(2, [News::Set(entry(0, 9, 40))]);
     assert_eq!(view.take_own_news(), Some(OwnNews::Missing), "an earlier life is overwritten");
     view.handle_news(3, [News::Gone(address(0))]);
     assert_eq!(view.take_own_news(), Some(OwnNews::Missing));
     view.handle_news(4, [News::Set(entry(0, 9, 70))]);
     assert_eq!(view.take_own_news(), Some(OwnNews::Taken(NodeId(9))));
+    view.handle_news(5, [News::All(vec![view.registration(), entry(1, 2, 60)])]);
+    assert_eq!(view.take_own_news(), Some(OwnNews::Stored), "also in a list");
     assert_eq!(ids(&view), [2]);
 }
 

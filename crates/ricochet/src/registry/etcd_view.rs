@@ -86,6 +86,7 @@ impl View for EtcdView {
             }
             self.view.handle_news(now_us, news);
             match self.view.take_own_news() {
+                Some(OwnNews::Stored) => self.link.on_stored(),
                 Some(OwnNews::Missing) => self.link.on_missing(),
                 Some(OwnNews::Taken(by)) => self.link.on_taken(by),
                 None => {}

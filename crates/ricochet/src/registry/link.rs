@@ -100,6 +100,15 @@ impl Link {
         self.changed.notify_all();
     }
 
+    /// Notes that the registry has this node's entry. If it had that of another node, this node is registered
+    /// again.
+    pub(super) fn on_stored(&self) {
+        let was_taken = std::mem::take(&mut self.lock().is_taken);
+        if was_taken {
+            self.on_registered(self.kind);
+        }
+    }
+
     /// Notes that the registry lacks this node's entry.
     pub(super) fn on_missing(&self) {
         let mut state = self.lock();
@@ -329,6 +338,11 @@ mod tests {
         link.on_registered("etcd");
         let status = link.status();
         assert_eq!((status.registered, status.registrations, status.error), (true, 2, None));
+        // Both have stored their entries at once, and this node's was the later one.
+        link.on_taken(NodeId(7));
+        link.on_stored();
+        let status = link.status();
+        assert_eq!((status.registered, status.registrations, status.error), (true, 3, None));
     }
 
     #[test]

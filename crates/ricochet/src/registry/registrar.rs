@@ -81,6 +81,8 @@ impl<'a> Registrar<'a> {
 
     fn put(&mut self, number: u64, entry: &str) -> Result<(), Failure> {
         let endpoint = self.endpoint();
+        // If etcd lacks the entry and this attempt fails, the next one stores it.
+        self.stored = None;
         let lease = match self.lease.take() {
             Some(lease) => lease,
             None => {

@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use membership::News;
 use ricochet_core::{GroupId, NodeId};
+use testkit::wait_until;
 
+use super::backoff::Backoff;
 use super::etcd::{Etcd, Lease};
 use super::failure::Failure;
 use super::http::{Endpoint, Line};
 use super::kubernetes::{Kubernetes, SliceNews};
 use super::link::Link;
+use super::registrar::Registrar;
 use super::watcher::Service;
 
 /// A server that gives one recorded answer to each request, and keeps the requests.
@@ -175,6 +178,25 @@ fn a_lease_that_etcd_does_not_know_is_told_apart_from_other_failures() {
     assert!(asked[0].contains("/v3/lease/grant") && asked[0].contains(r#""TTL":"10""#), "{}", asked[0]);
     assert!(asked[1].contains(r#""ID":"7587869134763467783""#), "{}", asked[1]);
     assert!(asked[5].contains(r#""key":"L3UvbWVtYmVycy8xMC4wLjAuMTo3OTAw""#), "{}", asked[5]);
+}
+
+#[test]
+fn an_entry_that_etcd_lacks_is_stored_although_the_first_attempt_fails() {
+    let granted = ok(r#"{"ID":"7587869134763467783","TTL":"3000"}"#);
+    let down = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy";
+    let recorded = Recorded::start(&[&granted, &ok("{}"), down, &ok("{}")]);
+    let link = Arc::new(Link::new("etcd"));
+    link.set_entry("one".to_owned());
+    let (of_thread, endpoints) = (Arc::clone(&link), [recorded.endpoint.clone()]);
+    std::thread::spawn(move || {
+        let registrar = Registrar::new(Etcd::new("/u"), &endpoints, address("10.0.0.1:7900"), 3_000);
+        registrar.run(&of_thread, Backoff::new(1));
+    });
+    wait_until("the node is registered", || link.status().registered);
+    link.on_missing();
+    wait_until("the entry is stored again", || recorded.requests().len() == 4);
+    link.close();
+    assert!(recorded.requests()[3].contains("/v3/kv/put"), "{:?}", recorded.requests());
 }
 
 #[test]
