@@ -32,7 +32,7 @@ pub enum Said {
     Joins(IpAddr),
     /// A host has left a group; others may be in it.
     Leaves(IpAddr),
-    /// A router asks who is in which group.
+    /// A router asks for the members of groups.
     Asks(Question),
 }
 
