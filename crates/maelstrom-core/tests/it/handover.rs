@@ -263,6 +263,28 @@ impl Tunnelled {
         }
     }
 
+    /// Begins to hand side B over to a process of this configuration, and goes on until it may take over.
+    fn begin_handover(&mut self, config: Config, round: u8) -> Gateway {
+        let mut next = Gateway::new(config, [50 + round; 32]).unwrap();
+        next.watch_for(self.pair.now_us, &self.pair.gateways[B].describe_sessions());
+        self.pair.gateways[B].begin_handover(self.pair.now_us);
+        while !self.pair.gateways[B].may_hand_over() {
+            self.run(1);
+        }
+        next
+    }
+
+    /// Lets the next process of side B take over; returns the one before.
+    fn take_over(&mut self, mut next: Gateway) -> Gateway {
+        let pair = &mut self.pair;
+        finish_streams(&mut pair.gateways[B], pair.now_us, &mut pair.out[B]);
+        pair.exchange();
+        let left = pair.gateways[B].hand_over();
+        assert_eq!(next.resume(pair.now_us, &left), 1);
+        pair.out[B] = next.outbox();
+        std::mem::replace(&mut pair.gateways[B], next)
+    }
+
     /// Packets to a side that have not come, and number of those that came twice.
     fn fates(&self, to: usize) -> (usize, usize) {
         let (sent, mut arrived) = (&self.sent[1 - to], self.pair.recovered[to].clone());
@@ -285,24 +307,12 @@ fn what_repairs_recover_that_a_process_of_a_tunnel_holds_is_handed_on_before_the
     streams.run(2_000);
     assert!(streams.pair.status(B, |peer| peer.wait_us) > 10_000);
     for round in 0..10 {
-        let pair = &mut streams.pair;
-        let mut next = Gateway::new(tunnel(B), [50 + round; 32]).unwrap();
-        next.watch_for(pair.now_us, &pair.gateways[B].describe_sessions());
-        pair.gateways[B].begin_handover(pair.now_us);
-        while !streams.pair.gateways[B].may_hand_over() {
-            streams.run(1);
-        }
+        let next = streams.begin_handover(tunnel(B), round);
         streams.run(200);
-        let pair = &mut streams.pair;
-        finish_streams(&mut pair.gateways[B], pair.now_us, &mut pair.out[B]);
-        pair.exchange();
-        let left = pair.gateways[B].hand_over();
-        assert_eq!(next.resume(pair.now_us, &left), 1);
-        pair.out[B] = next.outbox();
-        let mut old = std::mem::replace(&mut pair.gateways[B], next);
+        let mut old = streams.take_over(next);
         let mut out = old.outbox();
         // It goes on for a moment.
-        old.handle_timeout(pair.now_us + 50_000, &mut out);
+        old.handle_timeout(streams.pair.now_us + 50_000, &mut out);
         assert!(out.recovered.is_empty(), "round {round}");
         streams.run(400);
     }
@@ -325,22 +335,10 @@ fn the_next_process_of_a_tunnel_hands_on_each_packet_once() {
         streams.run(1_000);
         let before = [A, B].map(|side| streams.pair.status(side, |peer| peer.sessions));
         for round in 0..3 {
-            let pair = &mut streams.pair;
-            let mut next = Gateway::new(with(B), [50 + round; 32]).unwrap();
-            next.watch_for(pair.now_us, &pair.gateways[B].describe_sessions());
-            pair.gateways[B].begin_handover(pair.now_us);
-            while !streams.pair.gateways[B].may_hand_over() {
-                streams.run(1);
-            }
+            let next = streams.begin_handover(with(B), round);
             // Another peer is late.
             streams.run([0, 50, 700][usize::from(round)]);
-            let pair = &mut streams.pair;
-            finish_streams(&mut pair.gateways[B], pair.now_us, &mut pair.out[B]);
-            pair.exchange();
-            let left = pair.gateways[B].hand_over();
-            assert_eq!(next.resume(pair.now_us, &left), 1);
-            pair.out[B] = next.outbox();
-            pair.gateways[B] = next;
+            drop(streams.take_over(next));
             streams.run(1_000);
         }
         streams.pair.lose_datagram = Box::new(|| false);
