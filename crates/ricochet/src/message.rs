@@ -179,14 +179,15 @@ impl Lost {
     /// Adds a message that its reader was too slow for, if it follows those of this report. Returns whether
     /// it does.
     pub(crate) fn extend_by(&mut self, message: &Message) -> bool {
-        let next = self.last.wrapping_add(1);
-        if self.reason != GivenUp::Unread || message.sender != self.sender || message.group != self.group {
-            return false;
-        }
-        if message.seq == next {
+        // The names of groups last: most reports differ before them.
+        let follows = message.sender == self.sender
+            && message.seq == self.last.wrapping_add(1)
+            && self.reason == GivenUp::Unread
+            && message.group == self.group;
+        if follows {
             self.last = self.last.wrapping_add(message.packets);
         }
-        message.seq == next
+        follows
     }
 
     /// Returns the name of the group.

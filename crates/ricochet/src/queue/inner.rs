@@ -12,8 +12,8 @@ use super::{Bounds, QueueCounts};
 use crate::error::RecvError;
 use crate::message::{Event, Lost, Message, OrderChange};
 
-/// Maximum number of loss reports and news in a queue, beside its messages and the news about total order and
-/// members.
+/// Maximum number of loss reports and news in a queue, beside its messages, the reports of those that it has
+/// dropped, and the news about total order and members. Also the maximum number of those reports.
 pub(super) const LOST_MAX: usize = 1_024;
 /// Maximum number of news about total order in a queue.
 pub(crate) const ORDER_MAX: usize = 64;
@@ -21,8 +21,6 @@ pub(crate) const ORDER_MAX: usize = 64;
 pub(super) const MEMBERS_DUE: usize = 1_024;
 /// Maximum number of news about members in a queue.
 const MEMBERS_MAX: usize = 1 << 20;
-/// Maximum number of reports that are compared with a message that is dropped, to extend one of them.
-const COMPARED_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {
@@ -32,6 +30,9 @@ pub(super) struct Inner {
     /// Number of messages of the past. They do not count against the bounds: a node reads no more of them
     /// than there is room for, and those that it keeps itself are bounded.
     pub(super) past: usize,
+    /// Number of reports of messages that the queue has dropped. They have room of their own: the losses of a
+    /// reader that is too slow must not push out other news.
+    pub(super) unread: usize,
     /// Number of news about total order. They have room of their own: reports of losses must not push out
     /// what says that messages must be discarded.
     pub(super) order: usize,
@@ -159,22 +160,25 @@ impl Inner {
     /// Reports a dropped message before the event at `at`: extends a report there, or adds one.
     pub(super) fn report_dropped(&mut self, at: usize, message: &Message) {
         self.counts.dropped += 1;
-        let before = self.events.range_mut(..at).rev().take(COMPARED_MAX);
+        // All of them are compared: between two messages of one stream there may be some of each other one.
+        let before = self.events.range_mut(..at).rev().take(2 * LOST_MAX);
         let reports = before.map_while(|event| if let Event::Lost(lost) = event { Some(lost) } else { None });
         for report in reports {
             if report.extend_by(message) {
                 return;
             }
         }
-        if self.is_full_of_reports() {
+        if self.unread >= LOST_MAX {
             self.counts.reports_dropped += 1;
             return;
         }
+        self.unread += 1;
         self.events.insert(at, Event::Lost(Lost::of(message, GivenUp::Unread)));
     }
 
     fn is_full_of_reports(&self) -> bool {
-        self.events.len() - self.messages - self.past - self.order - self.members >= LOST_MAX
+        let others = self.messages + self.past + self.unread + self.order + self.members;
+        self.events.len() - others >= LOST_MAX
     }
 }
 

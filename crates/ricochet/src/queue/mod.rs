@@ -353,6 +353,7 @@ impl Queue {
         match event {
             Event::Order(_) => inner.order -= 1,
             Event::Member(_) | Event::Registry(_) => inner.on_member_popped(),
+            Event::Lost(lost) if lost.reason == GivenUp::Unread => inner.unread -= 1,
             _ => {}
         }
         if let Event::Message(message) = event {

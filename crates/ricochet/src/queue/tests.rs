@@ -1,12 +1,12 @@
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use ricochet_core::NodeId;
 use ricochet_core::counters::GivenUp;
+use ricochet_core::{HistoryNews, NodeId};
 
 use ricochet_core::order::OrderNews;
 
 use super::inner::{LOST_MAX, MEMBERS_DUE};
 use super::*;
-use crate::message::{Member, MemberChange, MemberNews, OrderChange, RegistryNews, numbered};
+use crate::message::{History, Member, MemberChange, MemberNews, OrderChange, RegistryNews, numbered};
 
 fn queue(capacity: usize, policy: Policy) -> (Arc<Queue>, Arc<Backpressure>) {
     let backpressure = Arc::new(Backpressure::new(Waker::new().unwrap()));
@@ -60,20 +60,22 @@ fn messages_of(queue: &Queue) -> Vec<u32> {
 
 #[test]
 fn each_message_that_a_full_queue_drops_is_reported_in_its_place() {
-    for policy in [Policy::DropOldest, Policy::DropNewest] {
+    let cases =
+        [(Policy::DropOldest, 2, 1_000), (Policy::DropNewest, 2, 1_000), (Policy::DropOldest, 100, 5_000)];
+    for (policy, senders, count) in cases {
         let (queue, backpressure) = queue(4, policy);
         let mut seen = Vec::new();
-        for seq in 0..1_000u32 {
-            // Two senders alternate, and the second one's messages have two packets.
-            let sender = NodeId(1 + seq % 2);
+        for seq in 0..count {
+            // The senders take turns, and the messages of every other one have two packets.
+            let sender = NodeId(1 + seq % senders);
             let packets = 1 + seq % 2;
-            queue.push(Message { sender, packets, seq: seq / 2 * packets, ..numbered(0) });
+            queue.push(Message { sender, packets, seq: seq / senders * packets, ..numbered(0) });
             if seq % 100 == 99 {
                 seen.extend((0..3).filter_map(|_| queue.try_pop().ok()));
             }
         }
         seen.extend(std::iter::from_fn(|| queue.try_pop().ok()));
-        let mut next = [0, 0];
+        let mut next = vec![0; senders as usize];
         for event in seen {
             let (sender, first, last) = match event {
                 Event::Message(message) => (message.sender, message.seq, message.seq + message.packets - 1),
@@ -87,11 +89,38 @@ fn each_message_that_a_full_queue_drops_is_reported_in_its_place() {
             assert_eq!(first, *next, "{policy:?}: neither a gap nor a double of {sender}");
             *next = last + 1;
         }
-        assert_eq!(next, [500, 1_000]);
+        assert!(
+            next.iter().zip([1, 2].iter().cycle()).all(|(next, packets)| *next == count / senders * packets)
+        );
         assert!(queue.counts().dropped > 900 && queue.counts().reports_dropped == 0);
         assert_eq!(queue.take_overrun(), queue.counts().dropped);
         assert_eq!(queue.take_overrun(), 0, "all were logged");
         assert!(backpressure.take_overrun() && !backpressure.take_overrun());
+    }
+}
+
+#[test]
+fn reports_of_dropped_messages_leave_room_for_other_news() {
+    for (policy, senders) in
+        [(Policy::DropOldest, 100), (Policy::DropNewest, 100), (Policy::DropOldest, 3_000)]
+    {
+        let (queue, _) = queue(4, policy);
+        let pushed = 4 + 2 * senders;
+        for seq in 0..pushed {
+            queue.push(Message { sender: NodeId(seq % senders), seq: seq / senders, ..numbered(0) });
+        }
+        let counts = queue.counts();
+        assert_eq!(counts.dropped, u64::from(2 * senders));
+        assert_eq!(counts.reports_dropped > 0, senders as usize > LOST_MAX, "{policy:?} {senders}");
+        // As many reports of the network's losses as there may be of the reader's.
+        (0..LOST_MAX as u32).for_each(|seq| queue.push_lost(lost(seq)).wake());
+        assert_eq!(queue.counts().reports_dropped, counts.reports_dropped);
+        queue.push_lost(lost(0)).wake();
+        assert_eq!(queue.counts().reports_dropped, counts.reports_dropped + 1);
+        let reports = drained(&queue).len() - 4;
+        assert_eq!(reports, (senders as usize).min(LOST_MAX) + LOST_MAX);
+        queue.push_news(Event::History(History { group: "g".into(), news: HistoryNews::Ends })).wake();
+        assert!(matches!(queue.try_pop(), Ok(Event::History(_))), "there is room again");
     }
 }
 
