@@ -101,7 +101,9 @@ impl Shared {
     fn open_inbox(&self) -> Result<(), RequestError> {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if inbox.is_none() {
-            let handle = self.join(&[&inbox_of(self.id)], &JoinOptions::default())?;
+            // With loopback, because this node may reply to its own requests.
+            let options = JoinOptions { loopback: true, ..JoinOptions::default() };
+            let handle = self.join(&[&inbox_of(self.id)], &options)?;
             let mut core = self.core().map_err(|gone| RequestError::Send(gone.into()))?;
             if let Some(Some(consumer)) = core.out.consumers.get_mut(handle.consumer) {
                 consumer.is_inbox = true;

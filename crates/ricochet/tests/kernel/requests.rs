@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{LONG, Lan, join_all, loss, next};
-use ricochet::{RequestError, SendError};
+use ricochet::{JoinOptions, Node, RequestError, SendError};
 
 #[test]
 fn requests_get_the_first_reply_or_all_and_replies_of_any_length_are_recovered() {
@@ -42,6 +42,28 @@ fn requests_get_the_first_reply_or_all_and_replies_of_any_length_are_recovered()
             }
         });
         assert_eq!(nodes[0].request("sums", b"long", LONG).unwrap().payload(), long);
+    });
+}
+
+#[test]
+fn a_node_replies_to_its_own_requests() {
+    let node = Node::builder("lo").address([127, 0, 0, 1]).unicast(true).port(0).start().unwrap();
+    let options = JoinOptions { loopback: true, ..JoinOptions::default() };
+    let subscription = node.join_with("sums", &options).unwrap();
+    let long = vec![7; 50_000];
+    let replies = [&b"4"[..], &long];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for reply in replies {
+                let request = next(&node, &subscription);
+                assert!(request.is_request() && request.is_own());
+                node.reply(&request, reply).unwrap();
+            }
+        });
+        for reply in replies {
+            let seen = node.request("sums", b"2 + 2", LONG).unwrap();
+            assert!(seen.is_own() && seen.payload() == reply);
+        }
     });
 }
 
