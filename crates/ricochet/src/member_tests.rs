@@ -109,7 +109,8 @@ fn names_at_all(addresses: GroupAddresses) -> Vec<String> {
     let mut missing = addresses.all_bits();
     let mut names = Vec::new();
     for number in 0..TRIED_MAX {
-        let name = format!("undrop/doctor/{number}");
+        // Patterns that do not begin with `_` leave such names out.
+        let name = format!("_doctor/{number}");
         let bit = addresses.bit(GroupId::of_name(&name));
         if missing & bit != 0 {
             missing &= !bit;
@@ -125,6 +126,8 @@ fn names_at_all(addresses: GroupAddresses) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group_name::check_group_name;
+    use crate::patterns::matches;
 
     #[test]
     fn each_multicast_address_has_a_group() {
@@ -135,6 +138,8 @@ mod tests {
             let bits = names.iter().fold(0, |all, name| all | addresses.bit(GroupId::of_name(name)));
             assert_eq!(bits, addresses.all_bits());
             assert_eq!(bits.count_ones(), u32::from(count));
+            assert!(!names.iter().any(|name| matches("**", name) || matches("*/*", name)));
+            assert!(names.iter().all(|name| check_group_name(name).is_ok()));
         }
     }
 }
