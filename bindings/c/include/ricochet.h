@@ -17,8 +17,11 @@
 // a handle must not be freed while another thread uses it, and ricochet_options belongs to one thread at a
 // time. To end waits of other threads, call ricochet_node_close or ricochet_subscription_leave first. The
 // library calls no function of the program: events wait until they are received. It starts threads of its own
-// for each node, which inherit the signal mask of the thread that starts the node. A node does not survive
-// fork().
+// for each node, which inherit the signal mask of the thread that starts the node.
+//
+// fork. A node belongs to the process that started it. In a child, the functions of its handles return
+// RICOCHET_FAILED, and ricochet_error() says why. Closing and freeing handles there does nothing to the node.
+// The child may start another node, with another port if that is set.
 //
 // Times are in microseconds. A timeout of RICOCHET_NOW does not wait, RICOCHET_FOREVER waits without limit.
 // Signals do not end a wait.

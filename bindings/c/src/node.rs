@@ -2,6 +2,8 @@
 
 use std::ffi::{CString, c_char};
 
+use ricochet::SendError;
+
 use crate::options::ricochet_options;
 use crate::outcome::{Failure, guard, guard_or, ricochet_result};
 use crate::pointers::{duration, give, handle, put, take_back, text};
@@ -13,6 +15,14 @@ pub struct ricochet_node {
 }
 
 impl ricochet_node {
+    /// Fails if the node has failed, so that what it knows is of no use.
+    fn check(&self) -> Result<(), Failure> {
+        match self.inner.ended() {
+            Some(failed @ SendError::Failed(_)) => Err(failed.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns why a wait ended too early: the time is over, or the node has ended.
     fn unfinished(&self) -> Failure {
         self.inner.ended().map_or_else(Failure::timeout, Failure::from)
@@ -96,8 +106,9 @@ pub unsafe extern "C" fn ricochet_node_members(
     guard(|| {
         // SAFETY: the caller ensures what the header says of pointers.
         unsafe {
-            let seen = handle("node", node)?.inner.members(text("group", group)?);
-            put("members", members, seen)
+            let (node, group) = (handle("node", node)?, text("group", group)?);
+            node.check()?;
+            put("members", members, node.inner.members(group))
         }
     })
 }

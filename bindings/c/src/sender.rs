@@ -52,6 +52,8 @@ impl ricochet_sender {
     /// there may be.
     fn try_send(&self, payload: &[u8], options: &SendOptions<'_>) -> Result<u32, SendError> {
         let Some(room) = self.room.get() else { return self.inner.try_send_with(payload, options) };
+        // In the child of a fork, the descriptor is the parent's.
+        self.inner.check_process()?;
         let _ = room.0.read();
         let waker = Waker::from(Arc::clone(room));
         // A wait that is dropped stays registered until the next wake-up.
@@ -190,6 +192,7 @@ pub unsafe extern "C" fn ricochet_sender_fd(sender: *const ricochet_sender) -> c
     guard_or(-1, || {
         // SAFETY: the caller ensures what the header says of pointers.
         let sender = unsafe { handle("sender", sender) }?;
+        sender.inner.check_process()?;
         let failed = |error| {
             Failure::new(
                 ricochet_result::RICOCHET_FAILED,

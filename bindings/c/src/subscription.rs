@@ -72,6 +72,7 @@ impl ricochet_subscription {
     }
 
     fn next(&self, timeout_us: i64) -> Result<Event, Failure> {
+        self.inner.check_process()?;
         // The lock is not held while the thread waits.
         let back = self.back().pop_front();
         Ok(match (back, timeout_us) {
@@ -240,6 +241,7 @@ pub unsafe extern "C" fn ricochet_subscription_counts(
         // SAFETY: the caller ensures what the header says of pointers.
         unsafe {
             let subscription = handle("subscription", subscription)?;
+            subscription.inner.check_process()?;
             let seen = subscription.inner.counts();
             let back = subscription.back().len();
             let counted = ricochet_counts {

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "ricochet.h"
 
@@ -263,6 +265,76 @@ static void a_late_joiner_gets_the_last_value_of_each_key(ricochet_node *member,
     ricochet_subscription_free(kept);
 }
 
+static void in_the_child(ricochet_node *node, ricochet_subscription *subscription, ricochet_sender *sender) {
+    ricochet_subscription *joined = NULL;
+    ricochet_sender *other = NULL;
+    ricochet_received received;
+    ricochet_counts counts;
+    size_t members = 0;
+    // Ends the child if a call waits.
+    alarm(30);
+    EXPECT(ricochet_send(sender, "x", 1, RICOCHET_FOREVER, NULL) == RICOCHET_FAILED);
+    EXPECT(strstr(ricochet_error(), "forked") != NULL);
+    EXPECT(ricochet_send(sender, "x", 1, RICOCHET_NOW, NULL) == RICOCHET_FAILED);
+    EXPECT(ricochet_send_held(sender, "x", 1, 1, RICOCHET_FOREVER, NULL) == RICOCHET_FAILED);
+    EXPECT(ricochet_recv(subscription, NULL, 0, RICOCHET_NOW, &received) == RICOCHET_FAILED);
+    EXPECT(ricochet_recv(subscription, NULL, 0, RICOCHET_FOREVER, &received) == RICOCHET_FAILED);
+    EXPECT(ricochet_subscription_counts(subscription, &counts) == RICOCHET_FAILED);
+    EXPECT(ricochet_subscription_fd(subscription) == -1 && ricochet_sender_fd(sender) == -1);
+    EXPECT(ricochet_join(node, GROUPS, 1, NULL, &joined) == RICOCHET_FAILED && joined == NULL);
+    EXPECT(ricochet_sender_new(node, "contract", 0, &other) == RICOCHET_FAILED && other == NULL);
+    EXPECT(ricochet_node_members(node, "contract", &members) == RICOCHET_FAILED);
+    EXPECT(ricochet_node_wait_for_members(node, "contract", 1, RICOCHET_FOREVER) == RICOCHET_FAILED);
+    EXPECT(ricochet_node_flush(node, RICOCHET_FOREVER) == RICOCHET_FAILED);
+    EXPECT(ricochet_node_reload_keys(node) == RICOCHET_FAILED && strstr(ricochet_error(), "forked") != NULL);
+    EXPECT(ricochet_subscription_leave(subscription) == RICOCHET_OK && ricochet_node_close(node) == RICOCHET_OK);
+    ricochet_sender_free(sender);
+    ricochet_subscription_free(subscription);
+    ricochet_node_free(node);
+    // It starts a node of its own.
+    node = start(NULL);
+    EXPECT(ricochet_join(node, GROUPS, 1, NULL, &joined) == RICOCHET_OK);
+    ricochet_node_free(node);
+    ricochet_subscription_free(joined);
+}
+
+static void a_child_gets_errors_and_does_nothing_to_the_nodes(ricochet_node *receiver, ricochet_node *node) {
+    const char *const groups[] = {"forked"};
+    ricochet_subscription *subscription = NULL;
+    ricochet_sender *sender = NULL;
+    ricochet_received received;
+    uint32_t sequence = 99;
+    int status = -1;
+    char buffer[16];
+    EXPECT(ricochet_join(receiver, groups, 1, NULL, &subscription) == RICOCHET_OK);
+    EXPECT(ricochet_sender_new(node, "forked", 0, &sender) == RICOCHET_OK);
+    EXPECT(ricochet_node_wait_for_members(node, "forked", 1, PATIENCE) == RICOCHET_OK);
+    int fd = ricochet_subscription_fd(subscription);
+    EXPECT(fd >= 0 && ricochet_sender_fd(sender) >= 0);
+    EXPECT(ricochet_send(sender, "1", 1, RICOCHET_FOREVER, &sequence) == RICOCHET_OK && sequence == 0);
+    EXPECT(is_readable(fd, 30000));
+
+    // Each node is closed in one of the children.
+    ricochet_node *const nodes[] = {receiver, node};
+    for (int which = 0; which < 2; which++) {
+        pid_t child = fork();
+        EXPECT(child >= 0);
+        if (child == 0) {
+            in_the_child(nodes[which], subscription, sender);
+            _exit(0);
+        }
+        EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    EXPECT(is_readable(fd, 0));
+    EXPECT(ricochet_send(sender, "2", 1, RICOCHET_FOREVER, &sequence) == RICOCHET_OK && sequence == 1);
+    for (int number = 1; number <= 2; number++) {
+        EXPECT(ricochet_recv(subscription, buffer, sizeof buffer, PATIENCE, &received) == RICOCHET_OK);
+        EXPECT(received.event == RICOCHET_MESSAGE && received.length == 1 && buffer[0] == '0' + number);
+    }
+    ricochet_sender_free(sender);
+    ricochet_subscription_free(subscription);
+}
+
 static void *wait_for_the_end(void *subscription) {
     ricochet_received received;
     ricochet_result result = ricochet_recv(subscription, NULL, 0, RICOCHET_FOREVER, &received);
@@ -349,6 +421,7 @@ int main(void) {
     a_slow_reader_is_told(receiver, node);
     a_sender_is_told_of_room(receiver, node);
     a_late_joiner_gets_the_last_value_of_each_key(receiver, node);
+    a_child_gets_errors_and_does_nothing_to_the_nodes(receiver, node);
     EXPECT(ricochet_node_flush(node, PATIENCE) == RICOCHET_OK);
     EXPECT(ricochet_node_status(receiver, NULL) == RICOCHET_INVALID);
     EXPECT(ricochet_node_status(receiver, &json) == RICOCHET_OK);

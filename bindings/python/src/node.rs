@@ -32,6 +32,15 @@ impl Node {
         self.slot().clone().ok_or_else(error::closed)
     }
 
+    /// Returns the node, unless it has failed, so that what it knows is of no use.
+    fn working(&self) -> PyResult<Arc<ricochet::Node>> {
+        let node = self.open()?;
+        match node.ended() {
+            Some(failed @ SendError::Failed(_)) => Err(error::send(&failed)),
+            _ => Ok(node),
+        }
+    }
+
     /// Sends a request and returns the replies. Checks for signals meanwhile.
     fn ask(
         &self,
@@ -284,13 +293,13 @@ impl Node {
 
     /// Returns the number of other nodes known to be in a group.
     fn members(&self, py: Python<'_>, group: &str) -> PyResult<usize> {
-        let node = self.open()?;
+        let node = self.working()?;
         Ok(py.detach(|| node.members(group)))
     }
 
     /// Returns the other nodes known to be in a group: the identifier and the address of each.
     fn member_list(&self, py: Python<'_>, group: &str) -> PyResult<Vec<(u32, String)>> {
-        let node = self.open()?;
+        let node = self.working()?;
         let members = py.detach(|| node.member_list(group));
         Ok(members.iter().map(|member| (member.id.0, member.address.to_string())).collect())
     }

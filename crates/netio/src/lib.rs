@@ -21,6 +21,7 @@
 //! | IP groups of other hosts, heard and sent at an interface | `lan.rs` |
 //! | waiting | `poll.rs` |
 //! | descriptors for another process | `pass.rs` |
+//! | forks of this process | `fork.rs` |
 //! | repair channel | `udp.rs` |
 //! | many datagrams with one system call | `batch/` |
 //! | sockets of a multicast node | `multicast/` |
@@ -36,6 +37,7 @@ pub mod clamp;
 pub mod coalesce;
 pub mod divert;
 pub mod error;
+pub mod fork;
 mod header;
 pub mod identification;
 pub mod inject;

@@ -186,7 +186,7 @@ pub enum JoinError {
     /// The node was closed.
     #[error("the node was closed")]
     Closed,
-    /// The node's thread has failed.
+    /// The node's thread has failed, or the process was forked after the node had started.
     #[error("the node has failed: {0}")]
     Failed(String),
 }
@@ -271,7 +271,7 @@ pub enum SendError {
     /// The node was closed.
     #[error("the node was closed")]
     Closed,
-    /// The node's thread has failed.
+    /// The node's thread has failed, or the process was forked after the node had started.
     #[error("the node has failed: {0}")]
     Failed(String),
 }
@@ -323,6 +323,9 @@ pub enum RekeyError {
         /// Its mistake.
         error: KeyError,
     },
+    /// The process was forked after the node had started.
+    #[error("the node has failed: {0}")]
+    Failed(String),
 }
 
 /// Reason why no further message will be received.
@@ -332,7 +335,7 @@ pub enum RecvError {
     /// The node or the subscription was closed.
     #[error("the node was closed")]
     Closed,
-    /// The node's thread has failed.
+    /// The node's thread has failed, or the process was forked after the node had started.
     #[error("the node has failed: {0}")]
     Failed(String),
 }
@@ -347,7 +350,7 @@ pub enum TryRecvError {
     /// The node or the subscription was closed.
     #[error("the node was closed")]
     Closed,
-    /// The node's thread has failed.
+    /// The node's thread has failed, or the process was forked after the node had started.
     #[error("the node has failed: {0}")]
     Failed(String),
 }
@@ -362,7 +365,7 @@ pub enum RecvTimeoutError {
     /// The node or the subscription was closed.
     #[error("the node was closed")]
     Closed,
-    /// The node's thread has failed.
+    /// The node's thread has failed, or the process was forked after the node had started.
     #[error("the node has failed: {0}")]
     Failed(String),
 }
@@ -403,7 +406,7 @@ pub enum RecvIntoError {
     /// The node or the subscription was closed.
     #[error("the node was closed")]
     Closed,
-    /// The node's thread has failed.
+    /// The node's thread has failed, or the process was forked after the node had started.
     #[error("the node has failed: {0}")]
     Failed(String),
 }

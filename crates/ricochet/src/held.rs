@@ -89,6 +89,7 @@ impl HeldWait<'_> {
     ) -> Result<u32, SendError> {
         let until_us = clock::now_us().saturating_add(u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX));
         loop {
+            self.shared.check_process()?;
             let changes = self.held.lock().changes;
             let seen = self.holders()?;
             if seen >= self.members {
@@ -109,6 +110,7 @@ impl HeldWait<'_> {
 
     /// Returns the number of the message if the members hold it. Otherwise wakes `task` when they may.
     pub(crate) fn poll(&self, task: &TaskWaker) -> Poll<Result<u32, SendError>> {
+        self.shared.check_process()?;
         // Before the look, so that a report that comes after it wakes the task.
         let mut inner = self.held.lock();
         inner.tasks.retain(|(id, _)| *id != self.id);
@@ -129,6 +131,9 @@ impl HeldWait<'_> {
 
 impl Drop for HeldWait<'_> {
     fn drop(&mut self) {
+        if self.shared.is_forked() {
+            return;
+        }
         self.held.lock().tasks.retain(|(id, _)| *id != self.id);
         if let Ok(mut core) = self.shared.core() {
             core.node.end_wait(self.id);

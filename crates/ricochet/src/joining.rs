@@ -140,6 +140,7 @@ impl Shared {
         names: &[&str],
         options: &JoinOptions,
     ) -> Result<SubscriptionHandle, JoinError> {
+        self.check_process()?;
         check_options(options)?;
         let (patterns, groups) = named(names)?;
         let consumer = self.new_consumer(options);
@@ -255,6 +256,9 @@ impl Shared {
 
     /// Leaves the groups of a subscription, except those of other subscriptions of this node.
     pub(crate) fn leave(&self, handle: &SubscriptionHandle) {
+        if self.is_forked() {
+            return;
+        }
         handle.queue.close(crate::error::RecvError::Closed).wake();
         self.patterns.lock().unwrap_or_else(PoisonError::into_inner).remove(handle);
         let mut ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner);

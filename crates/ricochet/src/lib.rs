@@ -37,6 +37,7 @@ mod driver;
 mod error;
 mod filler;
 mod filter;
+mod forked;
 #[cfg(feature = "futures")]
 mod futures;
 mod greetings;

@@ -57,6 +57,7 @@ impl Node {
     /// # Errors
     /// [`JoinError`].
     pub fn test_members(&self, wait: Duration, timeout: Duration) -> Result<Vec<MemberTest>, JoinError> {
+        self.shared.check_process()?;
         let addresses = self.shared.core_ignoring_poison().out.group_addresses();
         let _joined = self.join_many(names_at_all(addresses))?;
         self.shared.call_everywhere(addresses);

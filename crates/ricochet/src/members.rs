@@ -13,6 +13,9 @@ use crate::shared::Shared;
 impl Shared {
     /// Returns the other nodes known to be in a group, in order of their identifiers.
     pub(crate) fn member_list(&self, group: GroupId) -> Vec<Member> {
+        if self.is_forked() {
+            return Vec::new();
+        }
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         published.members.iter().filter(|member| member.is_in(group)).map(PublishedMember::member).collect()
     }

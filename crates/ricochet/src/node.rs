@@ -23,6 +23,11 @@ use crate::wake::Waker;
 /// A node of a cluster: joins groups, and sends to any group. Dropping it announces
 /// to the others that it leaves.
 ///
+/// A node belongs to the process that started it. After a fork, each call of the child fails with a text that
+/// says so, also for senders and subscriptions, or returns that there are no members and messages. Closing
+/// and dropping them there does nothing to the node. The child may start another node, with another port if
+/// that is set, because the sockets stay open in the child as long as it runs.
+///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let quiet = || ricochet::Node::builder("lo").address([127, 0, 0, 1]).unicast(true).port(0);
@@ -126,12 +131,13 @@ impl Node {
     /// Returns a handle that sends to one group and does not check the name each time.
     ///
     /// # Errors
-    /// [`SendError::Name`], [`SendError::Pattern`].
+    /// [`SendError::Name`], [`SendError::Pattern`]; [`SendError::Failed`] in the child of a fork.
     pub fn sender(&self, group: &str) -> Result<Sender, SendError> {
         check_group_name(group).map_err(|mistake| match mistake {
             NameMistake::Length => SendError::Name { length: group.len() },
             NameMistake::Pattern => SendError::Pattern { name: group.to_owned() },
         })?;
+        self.shared.check_process()?;
         self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).on_sender(group);
         Ok(Sender::new(Arc::clone(&self.shared), GroupId::of_name(group)))
     }
@@ -284,7 +290,7 @@ impl Node {
     /// Waits until all messages have been sent, at most until the timeout is over or the node has
     /// [ended](Self::ended). Returns whether they have.
     pub fn flush(&self, timeout: Duration) -> bool {
-        self.shared.wait_until_sent(timeout) == 0
+        !self.shared.is_forked() && self.shared.wait_until_sent(timeout) == 0
     }
 
     /// Returns why the node has ended, if it has: [`SendError::Closed`] or [`SendError::Failed`]. Messages
@@ -299,6 +305,9 @@ impl Node {
     /// Waits for at most two seconds until messages that wait for their readers have been sent, and until
     /// it is known whether the members hear this node's multicast.
     pub fn close(&self) {
+        if self.shared.is_forked() {
+            return;
+        }
         if self.shared.ended().is_none() {
             if !self.flush(CLOSE_PATIENCE) {
                 let packets = self.shared.outgoing.len();
@@ -327,6 +336,12 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        if self.shared.is_forked() {
+            // The threads are not in this process, so that nobody may detach or join them, and what they own
+            // must not be freed.
+            let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget((std::mem::take(threads), Arc::clone(&self.shared)));
+        }
         self.close();
     }
 }

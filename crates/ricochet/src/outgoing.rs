@@ -149,6 +149,8 @@ impl Shared {
             if left.is_zero() || !keep_waiting() {
                 return Err(SendError::WouldBlock);
             }
+            // The application may have forked.
+            self.check_process()?;
             let mut inner = self.outgoing.lock();
             // Room may have come since the attempt.
             match inner.push(message) {
@@ -168,6 +170,7 @@ impl Shared {
 
     /// Puts a message in. If there is no room, wakes `task` when there may be.
     pub(crate) fn poll_send(&self, message: &Outbound<'_>, task: &TaskWaker) -> Result<u32, SendError> {
+        self.check_process()?;
         let mut inner = self.outgoing.lock();
         // Checked while the lock is held: the end of the node takes it to wake the tasks.
         self.check_open()?;

@@ -13,6 +13,8 @@ pub(crate) struct Pool {
     /// Length of a new buffer; longer buffers are not kept.
     length: usize,
     made: AtomicU64,
+    /// Count of forks in the process that made the pool.
+    forks: u64,
 }
 
 /// Bytes of a packet or of a long message.
@@ -27,7 +29,8 @@ impl Pool {
     /// allocated when it is first needed.
     pub(crate) fn new(idle_max: usize, length: usize) -> Arc<Self> {
         let idle = Mutex::new(Vec::with_capacity(idle_max));
-        Arc::new(Self { idle, idle_max, length, made: AtomicU64::new(0) })
+        let forks = netio::fork::count();
+        Arc::new(Self { idle, idle_max, length, made: AtomicU64::new(0), forks })
     }
 
     /// Copies `bytes` into one of the pool's buffers.
@@ -50,7 +53,8 @@ impl Pool {
     /// Keeps a buffer for reuse.
     fn take_back(&self, mut buffer: Arc<Buffer>) {
         let Some(own) = Arc::get_mut(&mut buffer) else { return };
-        if own.bytes.capacity() > self.length {
+        // In the child of a fork, another thread may hold the lock for good.
+        if own.bytes.capacity() > self.length || self.forks != netio::fork::count() {
             return;
         }
         own.bytes.clear();

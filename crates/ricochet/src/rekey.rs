@@ -58,6 +58,7 @@ pub(crate) fn facts(path: &Path) -> Option<Facts> {
 impl Shared {
     /// Reads the cluster keys from the configured file again. Returns their number.
     pub(crate) fn reload_keys(&self) -> Result<usize, RekeyError> {
+        self.check_process()?;
         let file = self.config.key.file.as_ref().ok_or(RekeyError::NoFile)?;
         let read = ClusterKey::read_all(file);
         let result = match read {
@@ -72,6 +73,7 @@ impl Shared {
 
     /// Continues with other cluster keys.
     pub(crate) fn set_keys(&self, keys: &[ClusterKey]) -> Result<(), RekeyError> {
+        self.check_process()?;
         let ring = self.keys.as_ref().ok_or(RekeyError::NoKey)?;
         if keys.is_empty() {
             return Err(RekeyError::Empty);

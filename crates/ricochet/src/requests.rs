@@ -69,6 +69,8 @@ impl Shared {
                 if !keep_waiting() {
                     return Ok(());
                 }
+                // The application may have forked.
+                self.check_process().map_err(SendError::from)?;
             }
             match pending.queue.pop_timeout(left.min(CHECK)) {
                 Ok(Event::Message(reply)) => {
@@ -99,6 +101,7 @@ impl Shared {
     }
 
     fn open_inbox(&self) -> Result<(), RequestError> {
+        self.check_process().map_err(SendError::from)?;
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if inbox.is_none() {
             // With loopback, because this node may reply to its own requests.

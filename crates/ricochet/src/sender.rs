@@ -106,6 +106,15 @@ impl Sender {
         self.group
     }
 
+    /// Fails in the child of a fork, for bindings that have a descriptor of their own.
+    ///
+    /// # Errors
+    /// [`SendError::Failed`].
+    #[doc(hidden)]
+    pub fn check_process(&self) -> Result<(), SendError> {
+        Ok(self.shared.check_process()?)
+    }
+
     /// Sets whether late messages are worthless. Receivers then do not request messages
     /// that repairs do not recover.
     #[must_use]

@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) id: NodeId,
     pub(crate) address: std::net::SocketAddr,
+    /// Count of forks in the process that started the node.
+    pub(crate) forks: u64,
     core: Mutex<Core>,
     /// Number of application threads that wait for the core. The node's thread yields
     /// to them between two batches.
@@ -116,7 +118,7 @@ impl Shared {
 pub(crate) enum Gone {
     /// The node was closed.
     Closed,
-    /// The node's thread, or one that sent, has panicked.
+    /// The node's thread, or one that sent, has panicked, or the process was forked.
     Failed(String),
 }
 
@@ -126,6 +128,7 @@ pub(crate) struct Parts {
     pub(crate) id: NodeId,
     pub(crate) address: std::net::SocketAddr,
     pub(crate) interface: u32,
+    pub(crate) forks: u64,
     pub(crate) core: Core,
     pub(crate) outgoing: Outgoing,
     pub(crate) transmitter: Transmitter,
@@ -149,6 +152,7 @@ impl Shared {
             config,
             id,
             address,
+            forks: parts.forks,
             core: Mutex::new(core),
             outgoing,
             transmitter,
@@ -181,6 +185,7 @@ impl Shared {
 
     /// Locks the core for an application's thread, unless the node has ended.
     pub(crate) fn core(&self) -> Result<CoreGuard<'_>, Gone> {
+        self.check_process()?;
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let core = self.core.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -196,12 +201,16 @@ impl Shared {
 
     /// Locks the core for an application's thread, unless another thread has it or the node has ended.
     pub(crate) fn core_if_free(&self) -> Option<CoreGuard<'_>> {
+        self.check_process().ok()?;
         let core = CoreGuard::new(self.core.try_lock().ok()?);
         self.ended().is_none().then_some(core)
     }
 
     /// Returns why the node has ended, if it has.
     pub(crate) fn ended(&self) -> Option<Gone> {
+        if let Err(forked) = self.check_process() {
+            return Some(forked.into());
+        }
         if let Some(why) = self.failed.get() {
             return Some(Gone::Failed(why.clone()));
         }

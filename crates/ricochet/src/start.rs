@@ -76,6 +76,7 @@ pub(crate) fn start(settings: Settings) -> Result<Node, StartError> {
 pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError> {
     let Settings { config, keys: given, injection, core, view } = settings;
     config.check()?;
+    let forks = netio::fork::watch().map_err(StartError::system("notice forks of this process"))?;
     let (keys, key_file) = read_keys(&config, &given)?;
     let life = clock::since_1970_us();
     let mut rng = new_rng(config.node.randomness)?;
@@ -109,6 +110,7 @@ pub(crate) fn prepare(settings: Settings) -> Result<(Driver, Limits), StartError
         id,
         address,
         interface: watch.index(),
+        forks,
         core: Core { node, out, changes: Changes::default() },
         outgoing,
         transmitter,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::error::{RecvError, RecvIntoError, RecvTimeoutError, TryRecvError};
 use crate::joining::SubscriptionHandle;
 use crate::message::{Event, Lost, Message, OrderChange};
-use crate::queue::{ORDER_MAX, QueueCounts};
+use crate::queue::{ORDER_MAX, Queue, QueueCounts};
 use crate::shared::Shared;
 
 /// Maximum number of loss reports kept for [`Subscription::take_lost`].
@@ -61,7 +61,7 @@ impl Subscription {
     /// [`RecvError`] if the node has ended and all queued messages have been received.
     pub fn recv(&self) -> Result<Message, RecvError> {
         loop {
-            if let Some(message) = self.message_of(self.handle.queue.pop_wait()?) {
+            if let Some(message) = self.message_of(self.queue()?.pop_wait()?) {
                 return Ok(message);
             }
         }
@@ -73,7 +73,7 @@ impl Subscription {
     /// [`TryRecvError`].
     pub fn try_recv(&self) -> Result<Message, TryRecvError> {
         loop {
-            if let Some(message) = self.message_of(self.handle.queue.try_pop()?) {
+            if let Some(message) = self.message_of(self.queue()?.try_pop()?) {
                 return Ok(message);
             }
         }
@@ -85,7 +85,7 @@ impl Subscription {
     /// [`RecvTimeoutError`].
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Message, RecvTimeoutError> {
         loop {
-            if let Some(message) = self.message_of(self.handle.queue.pop_timeout(timeout)?) {
+            if let Some(message) = self.message_of(self.queue()?.pop_timeout(timeout)?) {
                 return Ok(message);
             }
         }
@@ -121,7 +121,7 @@ impl Subscription {
     /// [`RecvIntoError`].
     pub fn recv_into(&self, buffer: &mut [u8], timeout: Option<Duration>) -> Result<Message, RecvIntoError> {
         loop {
-            let event = self.handle.queue.pop_fitting(buffer.len(), timeout)?;
+            let event = self.queue()?.pop_fitting(buffer.len(), timeout)?;
             if let Some(message) = self.message_of(event) {
                 let payload = message.payload();
                 buffer[..payload.len()].copy_from_slice(payload);
@@ -142,7 +142,7 @@ impl Subscription {
     /// # Errors
     /// [`RecvError`].
     pub fn recv_event(&self) -> Result<Event, RecvError> {
-        self.handle.queue.pop_wait()
+        self.queue()?.pop_wait()
     }
 
     /// Returns the next message or loss report, if one waits.
@@ -150,7 +150,7 @@ impl Subscription {
     /// # Errors
     /// [`TryRecvError`].
     pub fn try_recv_event(&self) -> Result<Event, TryRecvError> {
-        self.handle.queue.try_pop()
+        self.queue()?.try_pop()
     }
 
     /// Waits for the next message or loss report until the timeout is over.
@@ -158,7 +158,7 @@ impl Subscription {
     /// # Errors
     /// [`RecvTimeoutError`].
     pub fn recv_event_timeout(&self, timeout: Duration) -> Result<Event, RecvTimeoutError> {
-        self.handle.queue.pop_timeout(timeout)
+        self.queue()?.pop_timeout(timeout)
     }
 
     /// Awaits the next message on any executor.
@@ -184,13 +184,13 @@ impl Subscription {
 
     /// Returns the next event. If none waits, wakes the task when one may.
     pub(crate) fn poll_event(&self, context: &Context<'_>) -> Poll<Result<Event, RecvError>> {
-        self.handle.queue.poll_pop(context.waker())
+        self.queue()?.poll_pop(context.waker())
     }
 
     /// Returns the loss reports passed over while receiving messages. The newest 1,024 are kept;
     /// [`QueueCounts::reports_dropped`] counts the others.
     pub fn take_lost(&self) -> Vec<Lost> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+        self.take_all(&self.lost)
     }
 
     /// Returns the news passed over while receiving messages that say that numbers of a total order were
@@ -199,7 +199,7 @@ impl Subscription {
     /// such messages before it uses the next one calls [`recv_event`](Self::recv_event), which returns the
     /// news in their place.
     pub fn take_order_losses(&self) -> Vec<OrderChange> {
-        self.order_losses.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+        self.take_all(&self.order_losses)
     }
 
     /// Returns a descriptor for event loops. When it is readable, call [`try_recv`](Self::try_recv)
@@ -209,6 +209,7 @@ impl Subscription {
     /// # Errors
     /// If the first call cannot create the descriptor.
     pub fn ready_fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.shared.check_process()?;
         self.handle.queue.ready()
     }
 
@@ -216,7 +217,18 @@ impl Subscription {
     /// bindings that keep a message back.
     #[doc(hidden)]
     pub fn make_ready(&self) {
-        self.handle.queue.make_ready();
+        if !self.shared.is_forked() {
+            self.handle.queue.make_ready();
+        }
+    }
+
+    /// Fails in the child of a fork, for bindings that keep a message back.
+    ///
+    /// # Errors
+    /// [`RecvError::Failed`].
+    #[doc(hidden)]
+    pub fn check_process(&self) -> Result<(), RecvError> {
+        Ok(self.shared.check_process()?)
     }
 
     /// Returns the names of the groups in the order in which they were given.
@@ -234,7 +246,7 @@ impl Subscription {
 
     /// Returns the number of messages that wait.
     pub fn len(&self) -> usize {
-        self.handle.queue.len()
+        self.queue().map_or(0, Queue::len)
     }
 
     /// Returns whether no message waits.
@@ -244,7 +256,13 @@ impl Subscription {
 
     /// Returns the counters of the queue.
     pub fn counts(&self) -> QueueCounts {
-        self.handle.queue.counts()
+        self.queue().map(Queue::counts).unwrap_or_default()
+    }
+
+    /// Returns the queue, unless this process is the child of a fork.
+    fn queue(&self) -> Result<&Queue, RecvError> {
+        self.shared.check_process()?;
+        Ok(&self.handle.queue)
     }
 
     /// Returns the message of an event, or keeps what it says about a loss.
@@ -257,6 +275,13 @@ impl Subscription {
             }
         }
         None
+    }
+
+    fn take_all<T>(&self, kept: &Mutex<VecDeque<T>>) -> Vec<T> {
+        if self.shared.is_forked() {
+            return Vec::new();
+        }
+        kept.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 
     /// Keeps a report of which the application takes all together. The oldest of too many makes room.

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::clock;
 use crate::config::follow_text;
+use crate::forked::Forked;
 use crate::key::KeyName;
 use crate::published::{Published, PublishedMember};
 use crate::ring::Ring;
@@ -22,6 +23,9 @@ use crate::shared::{Core, Gone, Shared};
 
 impl Shared {
     pub(crate) fn status(&self) -> Status {
+        if let Err(forked) = self.check_process() {
+            return self.status_of_child(forked);
+        }
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let ip_groups = self.ip_groups.lock().unwrap_or_else(PoisonError::into_inner).len();
         let of = |ring: &Mutex<Ring>| {
@@ -84,6 +88,19 @@ impl Shared {
         status
     }
 
+    /// Returns the status in the child of a fork, which must not lock the counters and tables of its parent.
+    fn status_of_child(&self, forked: Forked) -> Status {
+        let mut status = Status {
+            schema: super::SCHEMA.to_owned(),
+            id: self.id.to_string(),
+            address: Some(self.address),
+            failed: Some(forked.to_string()),
+            ..Status::default()
+        };
+        status.verdict = verdict::verdict(&status);
+        status
+    }
+
     fn key_status(&self) -> Vec<KeyStatus> {
         let counts = self.keys.as_ref().map(|keys| keys.counts()).unwrap_or_default();
         let status = |(at, (name, accepted)): (usize, (KeyName, u64))| KeyStatus {
@@ -96,12 +113,18 @@ impl Shared {
 
     /// Returns the number of other nodes known to be in a group.
     pub(crate) fn members(&self, group: GroupId) -> usize {
+        if self.is_forked() {
+            return 0;
+        }
         self.published.lock().unwrap_or_else(PoisonError::into_inner).members_of(group)
     }
 
     /// Waits until at least `count` other nodes are known to be in a group, the timeout is over, or the node
     /// ends. Returns whether there are that many.
     pub(crate) fn wait_for_members(&self, group: GroupId, count: usize, timeout: Duration) -> bool {
+        if self.is_forked() {
+            return false;
+        }
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let too_few = |published: &Published| published.members_of(group) < count;
         let wait = |published: &mut Published| too_few(published) && !self.closing.load(Ordering::SeqCst);
