@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{IpAddr, UdpSocket};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -183,6 +184,24 @@ impl Site {
         start_bridge(self.lan.host(OUT), &[&own[..], args].concat(), seed)
     }
 
+    /// Lets the feed send while no bridge hears it, until `next` is the number of its next message.
+    fn send_unheard(&mut self, command: &str, next: u64) {
+        let socket = self.lan.host(IN).run(|| UdpSocket::bind(SOURCE.join(":"))).unwrap();
+        let IpAddr::V4(here) = self.lan.address_v4(IN) else { panic!("expected an address of IPv4") };
+        socket.join_multicast_v4(&SOURCE[0].parse().unwrap(), &here).unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        self.feed.say(command);
+        let mut packet = [0; 2_000];
+        loop {
+            socket.recv(&mut packet).expect("a packet of the feed within a minute");
+            let number = u64::from_be_bytes(packet[10..18].try_into().unwrap());
+            let count = u16::from_be_bytes(packet[18..20].try_into().unwrap());
+            if number + u64::from(count) >= next {
+                return;
+            }
+        }
+    }
+
     /// Starts the direction that hears the feed, with its request server or without.
     fn start_in(&self, has_server: bool, args: &[&str], seed: &str) -> NodeProcess {
         let server = format!("{}:{SERVER_PORT}", self.lan.address_v4(FEED));
@@ -269,6 +288,37 @@ fn sessions_never_mix_when_a_part_starts_again() {
     assert!(last - count >= 50, "{sessions:?}");
     assert_eq!(sessions[2].1, texts("DAY2", last - count + 1..=last), "no gap within it");
     drop((hears, out));
+}
+
+/// Other programs send to the group while `in` does not run. It continues behind its last message.
+#[test]
+fn a_bridge_that_starts_again_continues_although_others_have_used_the_group() {
+    let test = "a_bridge_that_starts_again_continues_although_others_have_used_the_group";
+    let Some(mut site) = Site::build(test, None) else { return };
+    let out = site.start_out(&["--keep-session"], None);
+    let hears = site.start_in(true, &[], &out.address);
+    site.feed.say("session DAY1");
+    site.feed.say("send 30");
+    site.handler.wait(30, "DAY1:30");
+    drop(hears);
+    let mut command = Command::new(PROGRAM);
+    command.args(["multicast", "send", "itch", "--interface", HOST, "--seed", &out.address]);
+    command.args(["--linger", "0.2"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut others = Running(site.lan.host(FEED).run(|| command.spawn()).unwrap());
+    let lines: String = (0..20).map(|number| format!("other {number}\n")).collect();
+    others.0.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    assert!(others.0.wait().unwrap().success());
+    site.send_unheard("send 30", 61);
+    let hears = site.start_in(true, &[], &out.address);
+    site.feed.say("send 30");
+    site.handler.wait(90, "DAY1:90");
+    assert_eq!(site.handler.sessions(), [("DAY1".to_owned(), texts("DAY1", 1..=90))]);
+    let (code, report, said) = stop(hears);
+    assert_eq!(code, Some(0), "{said}\n{report}");
+    assert!(report["answered"].as_u64() >= Some(30), "{report}");
+    let (code, report, said) = stop(out);
+    assert_eq!(code, Some(0), "{said}\n{report}");
+    assert_eq!((&report["without_number"], &report["lost"]), (&20.into(), &0.into()), "{report}");
 }
 
 /// Nobody fills the gaps of a feed without request servers. They are told on both sides, and the handler gets

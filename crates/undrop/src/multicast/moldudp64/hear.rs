@@ -17,6 +17,7 @@ use ricochet::{
 
 use super::frame::Frame;
 use super::packet::{DATAGRAM_MAX, Packet, SessionId};
+use super::past::Reached;
 use super::reader::Reader;
 use super::sequence::{Origin, Step, Times};
 use super::status::{IN_SCHEMA, InStatus};
@@ -49,9 +50,7 @@ const REQUESTS_MAX: usize = 16;
 const ANSWERS_MAX: usize = 64;
 /// Maximum number of messages of other senders dropped at a time.
 const OTHERS_MAX: usize = 1_024;
-/// Messages of the past that are read to find out how far the bridge before this one has come.
-const PAST: u64 = 16;
-/// Longest wait for them.
+/// Longest wait for the messages of the past that tell how far the bridge before this one has come.
 const PAST_WAIT: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
@@ -200,13 +199,18 @@ impl<'a> Bridge<'a> {
 
     /// Learns from the members of the group how far a bridge has come, and continues there.
     fn resume(&mut self) -> anyhow::Result<()> {
-        let from = Start::Last(PAST);
+        // All that they keep: the newest messages may be those of other programs.
+        let from = Start::Since(self.args.node.config()?.history.age_ms);
         let options = JoinOptions { order: Order::Fifo, from, fragments: true, ..JoinOptions::default() };
         let past = self.node.join_with(&self.args.group, &options)?;
-        let mut last = None;
+        let mut reached = Reached::default();
         while self.clock.now_us() < micros(PAST_WAIT) && !self.interrupt.is_requested() {
             match past.recv_event_timeout(CHECK) {
-                Ok(Event::Message(message)) => last = Frame::read(message.headers()).or(last),
+                Ok(Event::Message(message)) => {
+                    let is_wanted = |session| self.args.session.is_none_or(|only| only == session);
+                    let frame = Frame::read(message.headers()).filter(|frame| is_wanted(frame.place().0));
+                    frame.into_iter().for_each(|frame| reached.take(frame));
+                }
                 Ok(Event::History(history)) => match history.news() {
                     HistoryNews::Begins { .. } => {}
                     HistoryNews::Nothing { .. } | HistoryNews::Ends => break,
@@ -215,7 +219,7 @@ impl<'a> Bridge<'a> {
                 Err(error) => return Err(error.into()),
             }
         }
-        if let Some((session, next)) = last.map(|frame| frame.after()) {
+        if let Some((session, next)) = reached.place() {
             self.reader.resume(self.clock.now_us(), session, next);
             tracing::info!(%session, next, "continues after the last message that the group has");
         }

@@ -7,7 +7,7 @@
 //! | `reader.rs` | puts messages in order, and tells sessions apart |
 //! | `sequence.rs` | the messages and gaps of one session |
 //! | `frame.rs` | the place of a message in a feed, in the headers of a Ricochet message |
-//! | `past.rs` | messages from the history of a group, which handlers may request |
+//! | `past.rs` | messages from the history of a group: how far a feed has come, and what handlers may request |
 //! | `feed.rs` | a feed that is handed out: numbers, packets, and messages kept for requests |
 //! | `hear.rs` | `in`: a feed becomes messages of a group |
 //! | `hand_out.rs` | `out`: messages of a group become a feed |

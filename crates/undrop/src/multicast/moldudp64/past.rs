@@ -1,13 +1,49 @@
-//! The messages that `out` gets from the history of its group when it starts, so that handlers can request
-//! them.
+//! The messages that a direction gets from the history of its group when it starts. `in` learns from them how
+//! far the feed has come; `out` keeps them, so that handlers can request them.
 //!
 //! A handler that heard an earlier run of `out` has most of these messages, so they are not sent again. The
 //! heartbeat that follows them tells each handler what it lacks, and the handler requests that.
 
+use std::collections::VecDeque;
+
 use ricochet::Start;
 
+use super::frame::Frame;
 use super::packet::SessionId;
 use crate::multicast::node::NodeArgs;
+
+/// Maximum number of sessions that are over and remembered.
+const OVER_MAX: usize = 16;
+
+/// The place in a feed that its group has reached, as the history of the group states it.
+#[derive(Debug, Default)]
+pub(super) struct Reached {
+    place: Option<(SessionId, u64)>,
+    /// Sessions that other ones have followed.
+    over: VecDeque<SessionId>,
+}
+
+impl Reached {
+    /// Takes what the headers of a message state. Of several bridges, the one that is ahead counts.
+    pub(super) fn take(&mut self, frame: Frame) {
+        let (session, next) = frame.after();
+        match &mut self.place {
+            Some((present, reached)) if *present == session => *reached = next.max(*reached),
+            _ if self.over.contains(&session) => {}
+            place => {
+                if self.over.len() == OVER_MAX {
+                    self.over.pop_front();
+                }
+                self.over.extend(place.replace((session, next)).map(|(before, _)| before));
+            }
+        }
+    }
+
+    /// Returns the session, and the number of the message that follows.
+    pub(super) fn place(&self) -> Option<(SessionId, u64)> {
+        self.place
+    }
+}
 
 /// The messages of the past.
 #[derive(Debug, Default)]
@@ -63,6 +99,25 @@ mod tests {
     const B: SessionId = SessionId(*b"SESSION002");
     const TIMES: Times =
         Times { reorder_us: None, retry_us: 0, give_up_us: 1_000, reported_us: 200, silence_us: 3_000 };
+
+    #[test]
+    fn a_feed_has_come_as_far_as_the_bridge_that_is_ahead() {
+        let mut reached = Reached::default();
+        assert_eq!(reached.place(), None);
+        let message = |session, number| Frame::Message { session, number };
+        for (frame, place) in [
+            (message(A, 7), (A, 8)),
+            (message(A, 3), (A, 8)),
+            (Frame::Lost { session: A, first: 8, last: 11 }, (A, 12)),
+            (Frame::End { session: A, next: 12 }, (A, 12)),
+            (message(B, 1), (B, 2)),
+            (message(A, 12), (B, 2)),
+            (message(B, 2), (B, 3)),
+        ] {
+            reached.take(frame);
+            assert_eq!(reached.place(), Some(place), "{frame:?}");
+        }
+    }
 
     #[test]
     fn a_session_of_the_past_is_over_where_another_one_begins() {
