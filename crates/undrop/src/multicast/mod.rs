@@ -12,6 +12,7 @@ mod node;
 mod recv;
 mod relay;
 mod reply;
+mod reports;
 mod request;
 mod send;
 mod settings;

@@ -12,7 +12,7 @@ use netlab::{DropFilter, Dropper, Namespace};
 use serde_json::Value;
 use testkit::wait_until;
 
-use crate::node::NodeProcess;
+use crate::node::{NodeProcess, Sink};
 use crate::pair::PROGRAM;
 use crate::schema::faults_by_file;
 
@@ -319,6 +319,40 @@ fn a_bridge_that_starts_again_continues_although_others_have_used_the_group() {
     let (code, report, said) = stop(out);
     assert_eq!(code, Some(0), "{said}\n{report}");
     assert_eq!((&report["without_number"], &report["lost"]), (&20.into(), &0.into()), "{report}");
+}
+
+/// Reports that stdout does not take are lost. The session goes on, and so do the messages.
+#[test]
+fn bridges_go_on_when_nobody_takes_their_reports() {
+    let test = "bridges_go_on_when_nobody_takes_their_reports";
+    for (of_in, of_out) in Sink::all().into_iter().zip(Sink::all()) {
+        let Some(mut site) = Site::build(test, None) else { return };
+        let (server, sink) = (format!("{}:{SERVER_PORT}", site.lan.address_v4(OUT)), SINK.join(":"));
+        let common = ["--local", HOST, "--interface", HOST, "--group", "itch", "--json", "--every", "0.02"];
+        let args = ["moldudp64", "out", &sink, "--serve", &server, "--linger", "0.5"];
+        let out =
+            NodeProcess::start_with(site.lan.host(OUT), &[&args[..], &common].concat(), None, of_out.out);
+        let (source, seed) = (SOURCE.join(":"), Some(&*out.address));
+        let args = ["moldudp64", "in", &source];
+        let hears =
+            NodeProcess::start_with(site.lan.host(IN), &[&args[..], &common].concat(), seed, of_in.out);
+        site.feed.say("session DAY1");
+        // Several times as long as the interval of the reports.
+        for round in 1..=18 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            site.feed.say("send 1");
+            site.handler.wait(round, &format!("DAY1:{round}"));
+        }
+        let lines = site.handler.lines();
+        assert!(!lines.iter().any(|line| line.starts_with("end ")), "{}: {lines:?}", of_in.name);
+        for bridge in [hears, out] {
+            let (code, _, said) = bridge.stop();
+            assert_eq!(code, Some(1), "{}: {said}", of_in.name);
+            assert_eq!(said.matches("stdout does not take a report").count(), 1, "{}: {said}", of_in.name);
+            assert!(said.contains("cannot write the last report to stdout"), "{}: {said}", of_in.name);
+        }
+        wait_until("the session ends", || site.handler.lines().last().unwrap().starts_with("end "));
+    }
 }
 
 /// Nobody fills the gaps of a feed without request servers. They are told on both sides, and the handler gets

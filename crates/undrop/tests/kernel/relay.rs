@@ -19,7 +19,7 @@ use nix::sys::socket::{
 use serde_json::Value;
 use testkit::wait_until;
 
-use crate::node::NodeProcess;
+use crate::node::{NodeProcess, Sink};
 use crate::pair::PROGRAM;
 use crate::schema::faults_by_file;
 
@@ -254,6 +254,47 @@ fn a_program_at_an_address_that_all_hosts_have_is_heard_on_the_others() {
         let group = &report["groups"][0];
         let seen = ["carried", "handed_out", "duplicates"].map(|field| group[field].as_u64().unwrap());
         assert_eq!(seen, [20, 20, 0], "{report}");
+    }
+}
+
+/// Reports that stdout does not take are lost, and nothing else is.
+#[test]
+fn a_relay_goes_on_when_nobody_takes_its_reports() {
+    let test = "a_relay_goes_on_when_nobody_takes_its_reports";
+    if !netlab::privilege::namespaces_or_skip(test) {
+        return;
+    }
+    let lan = BridgeLan::build(&BridgeLanConfig { hosts: 2, ..BridgeLanConfig::default() }).unwrap();
+    let group = GROUP.to_string();
+    for sink in Sink::all() {
+        let name = sink.name;
+        let args = ["relay", &group, "--interface", HOST, "--json", "--every", "0.02"];
+        let first = NodeProcess::start_with(lan.host(0), &args, None, sink.out);
+        let second = Relay::start(lan.host(1), Some(&first.address), &[]);
+        let programs = [0, 1].map(|at| listen(lan.host(at), Ipv4Addr::LOCALHOST));
+        let speakers = [0, 1].map(|at| speak(lan.host(at), Ipv4Addr::LOCALHOST));
+        let mut buffer = [0; 100];
+        wait_until("the relays know one another", || {
+            programs[0].set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            speakers[1].send_to(b"first", GROUP).unwrap();
+            programs[0].recv(&mut buffer).is_ok()
+        });
+        // Several times as long as the interval of the reports.
+        for round in 0..20_u8 {
+            std::thread::sleep(Duration::from_millis(20));
+            for (from, to) in [(0, 1), (1, 0)] {
+                let datagram = [round, from];
+                speakers[usize::from(from)].send_to(&datagram, GROUP).unwrap();
+                let program: &UdpSocket = &programs[to];
+                program.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                while received(program).0 != datagram {}
+            }
+        }
+        let (code, _, said) = first.stop();
+        assert_eq!(code, Some(1), "{name}: {said}");
+        assert_eq!(said.matches("stdout does not take a report").count(), 1, "{name}: {said}");
+        assert!(said.contains("cannot write the last report to stdout"), "{name}: {said}");
+        second.stop();
     }
 }
 

@@ -24,6 +24,7 @@ use crate::failure::Advice as _;
 use crate::interrupt::Interrupt;
 use crate::multicast::ip_group::{check_ip_groups, ip_group};
 use crate::multicast::node::{NodeArgs, seconds};
+use crate::multicast::reports::Reports;
 use crate::multicast::settings;
 use crate::output;
 
@@ -223,17 +224,19 @@ impl<'a> Bridge<'a> {
             .context("cannot tell the service manager")
             .advise("leave NOTIFY_SOCKET unset, or set it to the path of a socket")?;
         supervisor.ready(&hands_out);
-        let outcome = self.hand_out_all(&mut supervisor);
+        let mut reports = Reports::start(self.args.json)?;
+        let outcome = self.hand_out_all(&mut supervisor, &mut reports);
         supervisor.stopping(Duration::ZERO);
-        self.linger()?;
-        let status = self.report()?;
-        outcome?;
+        let lingered = self.linger();
+        let status = self.status();
+        let reported = reports.finish(&status, || status.text());
+        outcome.and(lingered).and(reported)?;
         let differs = settings::report(&self.node.status(), false);
         let is_wrong = differs || status.has_losses();
         Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    fn hand_out_all(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+    fn hand_out_all(&mut self, supervisor: &mut Supervisor, reports: &mut Reports) -> anyhow::Result<()> {
         let mut poller = Poller::new()?;
         poller.add(&self.subscription.ready_fd()?, 0, Interest::Readable)?;
         if let Some(server) = &self.server {
@@ -260,7 +263,8 @@ impl<'a> Bridge<'a> {
             }
             if self.args.every.is_some_and(|every| now_us - reported_us >= micros(every)) {
                 reported_us = now_us;
-                self.report()?;
+                let status = self.status();
+                reports.pass(&status, || status.text());
             }
         }
         Ok(())
@@ -452,11 +456,11 @@ impl<'a> Bridge<'a> {
         Ok(())
     }
 
-    fn report(&self) -> anyhow::Result<OutStatus> {
+    fn status(&self) -> OutStatus {
         let (reader, queue) = (self.reader.counts(), self.subscription.counts());
         let server = self.server.as_ref().map(Server::counts).unwrap_or_default();
         let position = self.reader.position();
-        let status = OutStatus {
+        OutStatus {
             schema: OUT_SCHEMA,
             node: self.node.id().to_string(),
             address: self.node.address().to_string(),
@@ -486,12 +490,6 @@ impl<'a> Bridge<'a> {
             refused: server.refused,
             over_rate: server.over_rate,
             malformed: server.malformed,
-        };
-        if self.args.json {
-            output::line(&serde_json::to_string(&status)?)?;
-        } else {
-            output::note(status.text());
         }
-        Ok(status)
     }
 }

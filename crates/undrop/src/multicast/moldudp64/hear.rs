@@ -26,6 +26,7 @@ use crate::failure::Advice as _;
 use crate::interrupt::Interrupt;
 use crate::multicast::ip_group::{check_ip_groups, ip_group};
 use crate::multicast::node::{NodeArgs, seconds};
+use crate::multicast::reports::Reports;
 use crate::multicast::settings;
 use crate::output;
 
@@ -236,16 +237,18 @@ impl<'a> Bridge<'a> {
             .context("cannot tell the service manager")
             .advise("leave NOTIFY_SOCKET unset, or set it to the path of a socket")?;
         supervisor.ready(&carries);
-        let outcome = self.carry_all(&mut supervisor);
+        let mut reports = Reports::start(self.args.json)?;
+        let outcome = self.carry_all(&mut supervisor, &mut reports);
         supervisor.stopping(Duration::ZERO);
-        let status = self.report()?;
-        outcome?;
+        let status = self.status();
+        let reported = reports.finish(&status, || status.text());
+        outcome.and(reported)?;
         let differs = settings::report(&self.node.status(), false);
         let is_wrong = differs || status.lost + status.too_long > 0;
         Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    fn carry_all(&mut self, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+    fn carry_all(&mut self, supervisor: &mut Supervisor, reports: &mut Reports) -> anyhow::Result<()> {
         let mut poller = self.poller()?;
         let mut reported_us = 0;
         self.heard_us = self.clock.now_us();
@@ -267,7 +270,8 @@ impl<'a> Bridge<'a> {
             let now_us = self.clock.now_us();
             if self.args.every.is_some_and(|every| now_us - reported_us >= micros(every)) {
                 reported_us = now_us;
-                self.report()?;
+                let status = self.status();
+                reports.pass(&status, || status.text());
             }
         }
         Ok(())
@@ -457,15 +461,5 @@ impl<'a> Bridge<'a> {
             overflowed: self.overflowed + self.listener.counts().overflowed,
             silences: self.counts.silences,
         }
-    }
-
-    fn report(&self) -> anyhow::Result<InStatus> {
-        let status = self.status();
-        if self.args.json {
-            output::line(&serde_json::to_string(&status)?)?;
-        } else {
-            output::note(status.text());
-        }
-        Ok(status)
     }
 }

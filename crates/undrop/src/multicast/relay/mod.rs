@@ -42,6 +42,7 @@ use self::memory::{Memory, Way};
 use super::ip_group::{check_ip_groups, ip_group};
 use super::isolation::isolation;
 use super::node::{NodeArgs, seconds};
+use super::reports::Reports;
 use super::settings;
 use crate::failure::Advice as _;
 use crate::interrupt::Interrupt;
@@ -221,6 +222,7 @@ impl Relay<'_> {
             .context("cannot tell the service manager")
             .advise("leave NOTIFY_SOCKET unset, or set it to the path of a socket")?;
         supervisor.ready(&relays);
+        let mut reports = Reports::start(self.args.json)?;
         let outcome = std::thread::scope(|scope| {
             let hearing: Vec<_> = ears
                 .into_iter()
@@ -234,14 +236,15 @@ impl Relay<'_> {
                     })
                 })
                 .collect();
-            let spoken = self.hand_out(mouth, interrupt, &mut supervisor);
+            let spoken = self.hand_out(mouth, interrupt, &mut supervisor, &mut reports);
             self.shared.stop.store(true, Ordering::Relaxed);
             let heard = hearing.into_iter().map(|thread| thread.join().expect("a thread does not panic"));
             heard.fold(spoken, anyhow::Result::and)
         });
         supervisor.stopping(Duration::ZERO);
-        let status = self.report()?;
-        outcome?;
+        let status = self.status();
+        let reported = reports.finish(&status, || status.text());
+        outcome.and(reported)?;
         let differs = settings::report(&self.node.status(), false);
         let is_wrong = differs || status.has_losses();
         Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -289,6 +292,7 @@ impl Relay<'_> {
         mut mouth: Mouth<'_>,
         interrupt: &Interrupt,
         supervisor: &mut Supervisor,
+        reports: &mut Reports,
     ) -> anyhow::Result<()> {
         let mut alone = Some(self.args.node.seeds());
         let mut reported = now();
@@ -302,21 +306,16 @@ impl Relay<'_> {
             }
             if self.args.every.is_some_and(|every| reported.elapsed() >= every) {
                 reported = now();
-                self.report()?;
+                let status = self.status();
+                reports.pass(&status, || status.text());
             }
         }
         Ok(())
     }
 
-    fn report(&self) -> anyhow::Result<RelayStatus> {
+    fn status(&self) -> RelayStatus {
         let groups = self.shared.groups.iter().map(|group| (&group.address, &*group.name, &group.counts));
-        let status = RelayStatus::of(self.node, self.subscription.counts(), groups);
-        if self.args.json {
-            output::line(&serde_json::to_string(&status)?)?;
-        } else {
-            output::note(status.text());
-        }
-        Ok(status)
+        RelayStatus::of(self.node, self.subscription.counts(), groups)
     }
 }
 
