@@ -1,7 +1,7 @@
 //! `undrop multicast send`: messages to a group.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead as _, BufReader, Read};
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -230,10 +230,8 @@ impl<'a> Transfer<'a> {
         let mut line = Vec::new();
         let mut stdin = BufReader::new(File::from(std::io::stdin().as_fd().try_clone_to_owned()?));
         while !self.is_complete() {
-            if stdin.buffer().is_empty() && !wait_for_input(stdin.get_ref(), self.interrupt)? {
-                break;
-            }
-            let Some(length) = read_line(&mut stdin, self.length_max, &mut line)? else { break };
+            let wait = |input: &File| wait_for_input(input, self.interrupt);
+            let Some(length) = read_line(&mut stdin, self.length_max, &mut line, wait)? else { break };
             number += 1;
             if length > self.length_max {
                 self.refuse(number, length);
@@ -370,16 +368,21 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Reads a line without its end, and keeps at most `length_max` + 1 bytes of it. Returns its length, or
-/// `None` at the end of the input.
-fn read_line(
-    input: &mut impl BufRead,
+/// Reads a line without its end, and keeps at most `length_max` + 1 bytes of it. Calls `wait` before each
+/// part that the input may not have yet. Returns the length of the line, or `None` at the end of the input
+/// and if `wait` returns false.
+fn read_line<R: Read>(
+    input: &mut BufReader<R>,
     length_max: usize,
     line: &mut Vec<u8>,
-) -> std::io::Result<Option<usize>> {
+    wait: impl Fn(&R) -> anyhow::Result<bool>,
+) -> anyhow::Result<Option<usize>> {
     line.clear();
     let (mut length, mut last) = (0, 0);
     loop {
+        if input.buffer().is_empty() && !wait(input.get_ref())? {
+            return Ok(None);
+        }
         let read = input.fill_buf()?;
         if read.is_empty() {
             return Ok((length > 0).then_some(length));
@@ -489,7 +492,7 @@ mod tests {
         // A buffer of one byte splits every line and every line end.
         let mut input = BufReader::with_capacity(1, Cursor::new(text));
         let (mut line, mut seen) = (Vec::new(), Vec::new());
-        while let Some(length) = read_line(&mut input, 4, &mut line).unwrap() {
+        while let Some(length) = read_line(&mut input, 4, &mut line, |_| Ok(true)).unwrap() {
             assert!(line.capacity() < 64 && line.len() == length.min(5));
             seen.push((length, String::from_utf8(line.clone()).unwrap()));
         }
@@ -500,7 +503,8 @@ mod tests {
     #[test]
     fn a_line_that_just_fits_with_its_carriage_return_is_whole() {
         let mut line = Vec::new();
-        let length = read_line(&mut Cursor::new(b"four\r\n"), 4, &mut line).unwrap();
+        let mut input = BufReader::new(Cursor::new(b"four\r\n"));
+        let length = read_line(&mut input, 4, &mut line, |_| Ok(true)).unwrap();
         assert_eq!((length, &line[..]), (Some(4), &b"four"[..]));
     }
 }

@@ -380,16 +380,23 @@ fn a_receiver_that_is_stopped_leaves_its_group() {
 
 #[test]
 fn a_sender_that_waits_for_input_stops_at_a_signal() {
-    let mut command = undrop(&["send", "load", "--members", "0", "--linger", "0"]);
-    command.args(HERE).arg("--unicast").stdin(Stdio::piped()).stderr(Stdio::piped());
-    let mut sender = Running(command.spawn().unwrap());
-    let mut said = String::new();
-    let mut stderr = BufReader::new(sender.0.stderr.take().unwrap());
-    stderr.read_line(&mut said).unwrap();
-    stop(&sender, Signal::SIGTERM);
-    stderr.read_to_string(&mut said).unwrap();
-    assert_eq!(sender.0.wait().unwrap().code(), Some(130), "{said}");
-    assert!(said.contains("0 messages sent"), "{said}");
+    for begun in ["", "half a line"] {
+        let mut command = undrop(&["send", "load", "--members", "0", "--linger", "0"]);
+        command.args(HERE).arg("--unicast").stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut sender = Running(command.spawn().unwrap());
+        let mut input = sender.0.stdin.take().unwrap();
+        input.write_all(begun.as_bytes()).unwrap();
+        let mut said = String::new();
+        let mut stderr = BufReader::new(sender.0.stderr.take().unwrap());
+        stderr.read_line(&mut said).unwrap();
+        // It reads what there is, and waits for the rest.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        stop(&sender, Signal::SIGTERM);
+        wait_until("the sender ends", || sender.0.try_wait().unwrap().is_some());
+        stderr.read_to_string(&mut said).unwrap();
+        assert_eq!(sender.0.wait().unwrap().code(), Some(130), "{said}");
+        assert!(said.contains("0 messages sent"), "{said}");
+    }
 }
 
 /// A cluster of real processes changes its key step by step, as the manual says.
