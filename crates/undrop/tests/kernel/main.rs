@@ -30,6 +30,7 @@ mod paths;
 mod prometheus;
 mod rack;
 mod relay;
+mod replies;
 mod report;
 mod requests;
 mod roaming;
