@@ -293,7 +293,7 @@ impl Gateway {
         self.peers.iter().map(Peer::lag_max).min().unwrap_or(u64::MAX)
     }
 
-    /// Changes the share of flows that this gateway has time for, in both directions.
+    /// Changes the share of flows that this gateway has time for, in both directions. Tunnels carry all.
     pub fn set_share(&mut self, now_us: u64, share: Share) {
         self.share = share;
         for peer in &mut self.peers {
@@ -312,13 +312,18 @@ impl Gateway {
 
     /// Flows that some peer's egress protects. Outgoing packets of others need not be passed in.
     pub fn outgoing_share(&self) -> Share {
-        self.peers.iter().map(|peer| peer.sharing.limit()).max().unwrap_or(Share::ALL)
+        self.watched_peers().map(|peer| peer.sharing.limit()).max().unwrap_or(Share::ALL)
     }
 
     /// Flows that some peer may protect. Incoming packets of others need not be passed in. The driver applies
     /// a larger share before it calls [`Gateway::handle_timeout`], which tells the peer.
     pub fn incoming_share(&self) -> Share {
-        self.peers.iter().map(|peer| peer.sharing.far_bound()).max().unwrap_or(Share::ALL)
+        self.watched_peers().map(|peer| peer.sharing.far_bound()).max().unwrap_or(Share::ALL)
+    }
+
+    /// The peers whose packets a tap shows.
+    fn watched_peers(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter().filter(|peer| !peer.config.is_tunnel)
     }
 
     /// Takes the report that the driver stood still for `stalled_us`: the process was stopped, or the machine

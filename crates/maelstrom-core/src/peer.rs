@@ -211,14 +211,14 @@ impl Peer {
             renewals: 0,
             multiplications: 1,
             unwatched_source: None,
-            sharing: Sharing::new(Share::ALL),
+            sharing: if config.is_tunnel { Sharing::of_tunnel() } else { Sharing::new(Share::ALL) },
             config,
         }
     }
 
     /// Changes the share of flows that the gateway has time for, before there is a session.
     pub(crate) fn with_share(self, share: Share) -> Self {
-        Self { sharing: Sharing::new(share), ..self }
+        if self.config.is_tunnel { self } else { Self { sharing: Sharing::new(share), ..self } }
     }
 
     /// Continues the losses that were recorded of the same link with other settings.

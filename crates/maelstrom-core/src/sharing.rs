@@ -12,6 +12,8 @@
 //!   way ([`Sharing::is_thin`]);
 //! - an ingress captures the flows within the far gateway's bound ([`Sharing::far_bound`]), and announces
 //!   what it has time for, which the far egress heeds.
+//!
+//! A tunnel carries and protects every packet, and its ingress gets them all, so that its share is the whole.
 
 use crate::share::Share;
 use crate::wire::Announcement;
@@ -26,6 +28,8 @@ const ASK_US: u64 = 50_000;
 /// Two gateways' knowledge of each other's shares in one session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sharing {
+    /// Whether both gateways take all flows, whatever they have time for.
+    is_whole: bool,
     /// Share that this gateway has time for.
     own: Share,
     /// Announced bound of what this gateway protects.
@@ -57,6 +61,7 @@ pub(crate) struct Sharing {
 impl Sharing {
     pub(crate) fn new(own: Share) -> Self {
         Self {
+            is_whole: false,
             own,
             bound: Share::ALL,
             confirmed: Share::ALL,
@@ -75,14 +80,19 @@ impl Sharing {
         }
     }
 
+    /// The shares of two gateways with a tunnel between them.
+    pub(crate) fn of_tunnel() -> Self {
+        Self { is_whole: true, ..Self::new(Share::ALL) }
+    }
+
     /// Forgets the far gateway's shares for a new session.
     pub(crate) fn restart(&mut self) {
-        *self = Self::new(self.own);
+        *self = Self { is_whole: self.is_whole, ..Self::new(self.own) };
     }
 
     /// Changes the share that this gateway has time for.
     pub(crate) fn set_own(&mut self, now_us: u64, own: Share) {
-        if own != self.own {
+        if own != self.own && !self.is_whole {
             self.own = own;
             self.announce(now_us);
         }
@@ -139,7 +149,8 @@ impl Sharing {
     }
 
     fn target(&self) -> Share {
-        self.own.min(self.far.map_or(Share::ALL, |far| far.recovers))
+        let far = self.far.filter(|_| !self.is_whole);
+        self.own.min(far.map_or(Share::ALL, |far| far.recovers))
     }
 
     /// Takes an announcement of the far gateway.
@@ -297,6 +308,21 @@ mod tests {
         assert_eq!(ends.ends[0].limit(), Share::ALL);
         ends.run(3_000_000, &mut random);
         assert!(ends.flights.is_empty() && ends.ends.iter().all(|end| end.next_us().is_none()));
+    }
+
+    #[test]
+    fn the_share_of_a_tunnel_is_the_whole_whatever_either_end_has_time_for() {
+        let mut random = testkit::Random(2);
+        let mut ends = Ends::new();
+        // An end that would shed, as one that does not know that tunnels carry everything.
+        ends.ends[0] = Sharing::of_tunnel();
+        ends.ends[0].set_own(0, HALF);
+        ends.ends[1].set_own(0, HALF);
+        ends.run(3_000_000, &mut random);
+        assert_eq!([ends.ends[0].limit(), ends.ends[1].far_bound()], [Share::ALL; 2]);
+        ends.ends[0].restart();
+        ends.ends[0].set_own(ends.now_us, HALF);
+        assert_eq!(ends.ends[0].limit(), Share::ALL);
     }
 
     #[test]

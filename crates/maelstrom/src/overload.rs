@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
+use maelstrom_core::Gateway;
 use maelstrom_core::afford::{Affordable, Work, product_ns};
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::share::{Controller, Load, Share};
@@ -58,7 +59,7 @@ struct Reading {
     own_us: u64,
     /// Ticks of all processors, and those in which they were idle.
     ticks: [u64; 2],
-    /// Packets of all flows, in the share or not.
+    /// Packets of all flows of peers in passive mode, in the share or not.
     offered: u64,
     missed: u64,
     /// Packets protected, and products of their repairs.
@@ -92,9 +93,15 @@ impl Overload {
 
     /// Decides about windows and share: products for each packet, and the flows that are protected.
     ///
-    /// Windows become shorter at once, and the controller waits whether that suffices.
-    fn decide(&mut self, now_us: u64, load: &Load, work: &Work) -> (u16, Share) {
-        (self.affordable.update(now_us, work), self.controller.update(now_us, load))
+    /// Windows become shorter at once, and the controller waits whether that suffices. Tunnels carry all
+    /// flows, so that without a peer in passive mode (`has_passive`) there is nothing to shed.
+    fn decide(&mut self, now_us: u64, load: &Load, work: &Work, has_passive: bool) -> (u16, Share) {
+        let products = self.affordable.update(now_us, work);
+        if !has_passive {
+            self.controller = Controller::default();
+            return (products, Share::ALL);
+        }
+        (products, self.controller.update(now_us, load))
     }
 
     /// Decides whether the tap wakes the gateway rarely, which saves time and delays repairs; returns a
@@ -154,6 +161,13 @@ impl Overload {
     }
 }
 
+/// Packets that left for the sites of peers in passive mode, and that came from there. No share bounds those
+/// of tunnels.
+fn offered(gateway: &Gateway) -> u64 {
+    let passive = gateway.peers().filter(|peer| !peer.config.is_tunnel);
+    passive.map(|peer| peer.egress.source_packets + peer.ingress.source_packets).sum()
+}
+
 /// Reads all ticks and idle ones from the first line of /proc/stat.
 fn ticks(text: &[u8]) -> Option<[u64; 2]> {
     let line = std::str::from_utf8(text).ok()?.lines().next()?;
@@ -186,7 +200,8 @@ impl Passive {
             if let Some(wake_us) = self.overload.save(&load) {
                 self.ports.taps_mut().for_each(|tap| tap.set_wake_us(wake_us));
             }
-            let (products, share) = self.overload.decide(now_us, &load, &work);
+            let has_passive = self.config.has_passive_peer();
+            let (products, share) = self.overload.decide(now_us, &load, &work, has_passive);
             self.engine.gateway.set_products(products);
             self.engine.gateway.set_share(now_us, share);
             self.overload.log(now_us, share);
@@ -199,8 +214,6 @@ impl Passive {
     fn reading(&self) -> Reading {
         let gateway = &self.engine.gateway;
         let taps = || self.ports.taps();
-        let peers = gateway.peers().map(|peer| peer.egress.source_packets + peer.ingress.source_packets);
-        let peers: u64 = peers.sum();
         let egresses = || gateway.peers().map(|peer| peer.egress);
         let coded = [
             egresses().map(|egress| egress.source_packets).sum(),
@@ -212,7 +225,7 @@ impl Passive {
             at_us: self.engine.now_us,
             own_us: own_us(),
             ticks: self.overload.ticks(),
-            offered: peers + shed,
+            offered: offered(gateway) + shed,
             missed: taps().map(|tap| tap.missed().incoming + tap.missed().outgoing).sum(),
             coded,
             oldest_us: self.engine.counts.oldest_us,
@@ -244,7 +257,10 @@ impl Passive {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::memory::tests::config;
+    use maelstrom_core::Schedule;
     use maelstrom_core::controller::PRODUCTS;
+    use std::net::SocketAddr;
 
     #[test]
     fn idle_time_is_read_from_the_first_line() {
@@ -284,11 +300,56 @@ mod tests {
         let decisions: Vec<_> = [16e6, 10e6, 8e6, 8e6, 8e6, 8e6, 8e6, 8e6, 8e6]
             .into_iter()
             .zip(1..)
-            .map(|(products_per_s, n)| overload.decide(250_000 * n, &behind, &work(products_per_s)))
+            .map(|(products_per_s, n)| overload.decide(250_000 * n, &behind, &work(products_per_s), true))
             .collect();
         assert!(decisions[0].0 < PRODUCTS && decisions[1].0 < decisions[0].0, "{decisions:?}");
         assert!(decisions[..8].iter().all(|&(_, share)| share == Share::ALL), "{decisions:?}");
         assert!(decisions[8].1 < Share::ALL, "it did not suffice");
+        // A reload leaves tunnels alone.
+        assert_eq!(overload.decide(2_500_000, &behind, &work(8e6), false).1, Share::ALL);
+        assert_eq!(overload.decide(2_750_000, &behind, &work(8e6), true).1, Share::ALL, "it waits again");
+    }
+
+    /// A gateway that has sent ten packets to the site of its peer.
+    fn after_ten_packets(is_tunnel: bool) -> Gateway {
+        let address = |side: usize| SocketAddr::from(([10, 81, 9, 1 + side as u8], 4700));
+        let mut gateways = [0, 1].map(|side| {
+            let mut config = config(Schedule::Auto, false, 1_500);
+            config.listen = address(side);
+            config.peers[0].address = address(1 - side);
+            config.peers[0].networks = vec![format!("10.81.{}.0/24", 2 - side).parse().unwrap()];
+            config.peers[0].is_tunnel = is_tunnel;
+            Gateway::new(config, [1 + side as u8; 32]).unwrap()
+        });
+        let mut outs = gateways.each_ref().map(Gateway::outbox);
+        let times = (1..20).map(|round| 200_000 * round);
+        for (now_us, side) in times.flat_map(|now_us| [(now_us, 0), (now_us, 1)]) {
+            gateways[side].handle_timeout(now_us, &mut outs[side]);
+            let datagrams: Vec<_> = outs[side].datagrams.iter().map(|(_, bytes)| bytes.to_vec()).collect();
+            outs[side].datagrams.clear();
+            for mut bytes in datagrams {
+                gateways[1 - side].handle_datagram(now_us, address(side), &mut bytes, &mut outs[1 - side]);
+            }
+        }
+        let [mut gateway, _] = gateways;
+        for id in 0..10 {
+            let packet = testkit::packet::udp4([10, 81, 1, 9].into(), [10, 81, 2, 9].into(), 0, id, b"ten");
+            if is_tunnel {
+                gateway.handle_tunnelled(4_000_000, &packet, &mut outs[0]);
+            } else {
+                gateway.handle_outgoing(4_000_000, &packet, &mut outs[0]);
+            }
+        }
+        gateway
+    }
+
+    #[test]
+    fn packets_of_tunnels_are_not_offered_for_a_share() {
+        for (is_tunnel, expected) in [(false, 10), (true, 0)] {
+            let gateway = after_ten_packets(is_tunnel);
+            assert_eq!(gateway.peers().next().unwrap().egress.source_packets, 10, "{is_tunnel}");
+            assert_eq!(offered(&gateway), expected, "{is_tunnel}");
+        }
     }
 
     #[test]

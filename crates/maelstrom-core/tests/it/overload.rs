@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
 use crate::fragments::fragments_of;
-use crate::pair::{A, B, Pair, coin, config, trusting};
+use crate::pair::{A, B, Pair, coin, config, payload, trusting, tunnel, udp};
 use maelstrom_core::counters::{Unprotected, Withheld};
 use maelstrom_core::outbox::Envelope;
 use maelstrom_core::packet::Packet;
@@ -123,6 +123,45 @@ fn shares_that_change_deliver_nothing_twice() {
     run(&mut pair, 500_000, 50);
     let [inside, outside] = count(half(), &run(&mut pair, 2_000_000, 51));
     assert!(inside.0 * 100 >= inside.1 * 98 && outside.0 * 100 >= outside.1 * 98, "{inside:?} {outside:?}");
+}
+
+#[test]
+fn a_tunnel_has_all_flows_however_little_time_either_end_has() {
+    let mut pair = Pair::up([tunnel(A), tunnel(B)]);
+    let now_us = pair.now_us;
+    pair.gateways.iter_mut().for_each(|gateway| gateway.set_share(now_us, half()));
+    for n in 0..2_000 {
+        pair.send_by_tunnel(A, &[udp(A, n as u16, &payload(n))]);
+        pair.advance(2_000);
+    }
+    assert_eq!(pair.recovered[B].len(), 2_000);
+    let seen = [A, B].map(|side| pair.status(side, |peer| peer.share));
+    assert_eq!(seen, [Share::ALL; 2], "each end would tell that it protects a part of the flows");
+}
+
+#[test]
+fn the_share_of_passive_peers_is_theirs_alone_beside_a_tunnel() {
+    let tunnelled = PeerConfig {
+        address: ([10, 81, 9, 10], 4700).into(),
+        networks: vec!["10.82.1.0/24".parse().unwrap()],
+        key: PeerKey::new([6; 32]),
+        ..tunnel(A).peers[0].clone()
+    };
+    let both = |last| Config { peers: vec![trusting(A).peers[0].clone(), last], ..trusting(A) };
+    let mut pair = Pair::up([both(tunnelled.clone()), trusting(B)]);
+    let now_us = pair.now_us;
+    pair.gateways[A].set_share(now_us, half());
+    run(&mut pair, 2_500_000, 8);
+    let shares = |pair: &Pair| pair.gateways[A].peers().map(|peer| peer.share).collect::<Vec<_>>();
+    assert_eq!(shares(&pair), [half(), Share::ALL]);
+    assert_eq!(pair.gateways[A].outgoing_share(), half(), "the tap need not show the others");
+    pair.gateways[B].set_share(pair.now_us, Share(half().0 / 2));
+    run(&mut pair, 2_500_000, 9);
+    assert_eq!(pair.gateways[A].incoming_share(), Share(half().0 / 2));
+    // A tunnel that a reload adds has them all too.
+    let other = PeerConfig { networks: vec!["10.82.2.0/24".parse().unwrap()], ..tunnelled };
+    pair.gateways[A].reconfigure(both(other)).unwrap();
+    assert_eq!(shares(&pair)[1], Share::ALL);
 }
 
 /// A full outbox ends a round. The peers that were not reached come first in the next.

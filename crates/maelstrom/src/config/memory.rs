@@ -247,7 +247,7 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use maelstrom_core::{Config, Gateway, PeerConfig, PeerKey};
 
     use super::*;
@@ -256,7 +256,7 @@ mod tests {
         Schedule::Layered { r, interleaves: interleaves.to_vec() }
     }
 
-    fn config(schedule: Schedule, delayed: bool, wan_mtu: usize) -> Config {
+    pub(crate) fn config(schedule: Schedule, delayed: bool, wan_mtu: usize) -> Config {
         let peer = PeerConfig {
             address: "10.81.9.2:4700".parse().unwrap(),
             whereabouts: Default::default(),
