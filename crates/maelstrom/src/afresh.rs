@@ -57,9 +57,9 @@ impl Passive {
             self.channel = Channel::More;
             self.decode();
             let Outlets { socket, doors, .. } = &mut self.ports.outlets;
-            let further = doors.iter_mut().filter_map(|door| door.socket.as_mut());
+            let further = doors.iter_mut().filter_map(|door| Some((door.number, door.socket.as_mut()?)));
             let (mut count, mut more) = (0, false);
-            for (door, socket) in iter::once(socket).chain(further).enumerate() {
+            for (door, socket) in iter::once((0, socket)).chain(further) {
                 let received = socket.recv_noted(|received, datagram| {
                     let lasts = self.engine.gateway.outlasts_stalls(received.from);
                     count += u64::from(!lasts || !keep(&mut self.inbox, door, received, datagram));

@@ -3,6 +3,7 @@
 //! The end of a further path may be missing: an uplink that is being dialled has neither interface nor
 //! address. The gateway then goes on without that path, and tries again.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,7 +25,7 @@ const CHECK_US: u64 = 1_000_000;
 const LOOPBACK: &str = "lo";
 
 /// Local end of further paths.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DoorAt {
     local: SocketAddr,
     interface: Option<String>,
@@ -37,13 +38,22 @@ impl DoorAt {
         (at.local != listen || at.interface.is_some()).then_some(at)
     }
 
+    /// Number of the socket here. A reload that adds or removes other ends does not change it, so that the
+    /// sessions of all peers go on: a hash, in which two of a few ends do not collide.
+    fn number(&self) -> usize {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        // 0 is the socket of `listen`.
+        (hasher.finish() as usize).max(1)
+    }
+
     /// Number of its interface, which another one of the same name does not have.
     fn index(&self) -> Option<u32> {
         Interface::index_of(self.interface.as_deref()?).ok().flatten()
     }
 }
 
-/// The local ends of all further paths. The socket of `listen` has number 0, and the first of these 1.
+/// The local ends of all further paths.
 pub(crate) fn ends(config: &GatewayConfig) -> Vec<DoorAt> {
     let listen = config.gateway.listen;
     let mut ends = Vec::new();
@@ -55,13 +65,13 @@ pub(crate) fn ends(config: &GatewayConfig) -> Vec<DoorAt> {
 
 /// Number of the socket of a path.
 pub(crate) fn number(config: &GatewayConfig, path: &PeerPath) -> usize {
-    let at = DoorAt::of(path, config.gateway.listen);
-    at.and_then(|at| ends(config).iter().position(|end| *end == at)).map_or(0, |index| index + 1)
+    DoorAt::of(path, config.gateway.listen).map_or(0, |at| at.number())
 }
 
 /// A socket of further paths.
 pub(crate) struct Door {
     pub(crate) at: DoorAt,
+    pub(crate) number: usize,
     /// `None` while its address or interface is missing.
     pub(crate) socket: Option<RepairSocket>,
     /// Number of the interface to which it is bound.
@@ -70,7 +80,7 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn open(at: DoorAt) -> Self {
-        let index = at.index();
+        let (number, index) = (at.number(), at.index());
         let by = at.interface.clone().map(|name| format!(" by {name}")).unwrap_or_default();
         let socket = match RepairSocket::bind_to(at.local, at.interface.as_deref()) {
             Ok(socket) => Some(socket),
@@ -79,7 +89,7 @@ impl Door {
                 None
             }
         };
-        Self { at, socket, index }
+        Self { at, number, socket, index }
     }
 
     /// Opens the socket if it is missing, or again if its interface has been replaced; returns whether it is
@@ -127,9 +137,9 @@ pub(crate) fn send(
         copies.filter(move |&(own, ..)| own == door).map(|(_, to, tos, datagram)| (to, tos, datagram))
     };
     let refused = listen.send_marked(by(0));
-    for (index, door) in doors.iter_mut().enumerate() {
+    for door in doors {
         if let Some(socket) = &mut door.socket {
-            let _ = socket.send_marked(by(index + 1));
+            let _ = socket.send_marked(by(door.number));
         }
     }
     refused
@@ -190,10 +200,10 @@ impl Passive {
     pub(crate) fn collect_at_doors(&mut self) -> bool {
         let (inbox, counts) = (&mut self.inbox, &mut self.engine.counts);
         let mut more = false;
-        for (index, door) in self.ports.outlets.doors.iter_mut().enumerate() {
+        for door in &mut self.ports.outlets.doors {
             let Some(socket) = &mut door.socket else { continue };
             let received = socket.recv_noted(|received, datagram| {
-                if !keep(inbox, index + 1, received, datagram) {
+                if !keep(inbox, door.number, received, datagram) {
                     counts.inbox_full += 1;
                 }
             });
@@ -231,4 +241,50 @@ impl Passive {
 /// Addresses of all peers on all paths.
 pub(crate) fn far_ends(peers: &[PeerConfig]) -> impl Iterator<Item = IpAddr> + '_ {
     peers.iter().flat_map(|peer| peer.addresses().map(|address| address.ip()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "[gateway]\nmode = \"tunnel\"\nwan = \"wan0\"\nlisten = \"203.0.113.1:4700\"\n";
+
+    /// A peer with a further path from each of these ports.
+    fn peer(last: u8, ports: &[u16]) -> String {
+        let path = |port: &u16| {
+            format!("{{ address = \"198.51.100.{last}:4700\", local = \"203.0.113.1:{port}\" }}")
+        };
+        let paths: Vec<String> = ports.iter().map(path).collect();
+        let (networks, paths) = (format!("10.82.{last}.0/24"), paths.join(", "));
+        format!(
+            "[[peer]]\naddress = \"203.0.113.{last}:4700\"\nnetworks = [\"{networks}\"]\n\
+             key_file = \"{last}.key\"\npaths = [{paths}]\n"
+        )
+    }
+
+    /// Numbers of the sockets of all paths.
+    fn numbers(peers: &[String]) -> Vec<usize> {
+        let directory = std::env::temp_dir().join(format!("undrop-doors-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        for last in 2..5 {
+            let key = directory.join(format!("{last}.key"));
+            let _ = std::fs::remove_file(&key);
+            keyfile::KeyText::new(&[last; 32]).write_new(&key).unwrap();
+        }
+        let text = HEAD.to_owned() + &peers.concat();
+        let config = crate::config::parse(&directory.join("gateway.toml"), &text).config().unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        config.peers.iter().flat_map(|peer| &peer.paths).map(|path| number(&config, path)).collect()
+    }
+
+    #[test]
+    fn the_sockets_of_a_peer_keep_their_numbers_while_paths_of_others_come_and_go() {
+        let own = peer(3, &[4701, 4702, 4700]);
+        let before = numbers(std::slice::from_ref(&own));
+        assert!(before[0] > 0 && before[1] > 0 && before[0] != before[1], "{before:?}");
+        assert_eq!(before[2], 0, "the socket of `listen`");
+        let after = numbers(&[peer(2, &[4703, 4702]), own, peer(4, &[4704])]);
+        assert_eq!(after[2..5], before[..]);
+        assert_eq!(after[1], before[1], "paths from one end share a socket");
+    }
 }

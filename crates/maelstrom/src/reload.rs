@@ -17,7 +17,7 @@ use netio::poll::Poller;
 use tracing::{info, warn};
 
 use crate::config::{self, GatewayConfig, Rack};
-use crate::doors::{self, Door};
+use crate::doors;
 use crate::engine::ALL_OUTGOING;
 use crate::error::StartError;
 use crate::findings;
@@ -143,13 +143,11 @@ impl Passive {
         }
         let ends = doors::ends(&config);
         let doors = std::mem::take(&mut self.ports.outlets.doors);
-        let doors_before: Vec<_> = doors.iter().map(|door| door.at.clone()).collect();
+        let count_before = doors.len();
         let doors = doors.into_iter().chain(replacement.doors);
-        let mut doors: Vec<Door> = doors.filter(|door| ends.contains(&door.at)).collect();
-        doors.sort_by_key(|door| ends.iter().position(|end| *end == door.at));
-        self.ports.outlets.doors = doors;
-        if doors_before != ends {
-            // The datagrams that wait came to doors by other numbers.
+        self.ports.outlets.doors = doors.filter(|door| ends.contains(&door.at)).collect();
+        if count_before != ends.len() {
+            // Its room follows the number of sockets.
             self.inbox.reopen(ends.len());
         }
         let reconnected = self.follow_wans(&config, replacement.inlets);

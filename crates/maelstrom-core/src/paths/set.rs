@@ -37,7 +37,8 @@ impl PathUse {
 /// A further path to a peer: beside that from `listen` to the peer's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathConfig {
-    /// Number of the socket from which datagrams leave and to which they come; 0 is that of `listen`.
+    /// Number of the socket from which datagrams leave and to which they come; 0 is that of `listen`. A
+    /// reload must not change it: a path from another number is another path.
     pub door: usize,
     /// Address of the peer on this path; with the unspecified IP address, it is not known yet.
     pub address: SocketAddr,

@@ -339,3 +339,41 @@ fn paths_are_taken_away_and_added_by_a_reload() {
     assert!(paths(&peer(&lab.pair, 1)).iter().any(|path| path.copies > 100), "{}", lab.pair.logs());
     lab.pair.stop().unwrap();
 }
+
+#[test]
+fn the_session_with_a_peer_outlasts_paths_of_another_one_that_come_and_go() {
+    if !privilege::available_or_skip("the_session_with_a_peer_outlasts_paths_of_another_one_that_come_and_go")
+    {
+        return;
+    }
+    let mut lab = Lab::start("failover");
+    lab.assert_all_of_a_stream_arrive(1);
+    let mut draw = Command::new(PROGRAM);
+    draw.args(["gateway", "genkey", "--out"]).arg(lab.pair.config(0).with_file_name("other.key"));
+    assert!(draw.output().unwrap().status.success());
+    let other = "[[peer]]\naddress = \"10.81.9.77:4700\"\nnetworks = [\"10.99.0.0/24\"]\nkey_file = \"other.key\"\n\
+        paths = [{ address = \"10.82.9.77:4701\", local = \"10.82.9.1:4702\", interface = \"wan1\" }]\n";
+    let sent = |lab: &Lab| {
+        let status = lab.pair.status(0).unwrap();
+        let far = status.peers.iter().find(|peer| peer.address.to_string() == "10.81.9.2:4700").unwrap();
+        assert_eq!((far.up, far.sessions, peer(&lab.pair, 1).sessions), (true, 1, 1), "{}", lab.pair.logs());
+        far.egress.source_packets
+    };
+    let before = sent(&lab);
+    // It comes first in the file.
+    reload(&mut lab.pair, 0, |text| text.replacen("[[peer]]", &format!("{other}[[peer]]"), 1));
+    let between = sent(&lab);
+    assert!(between >= before, "{between} of {before}");
+    lab.assert_all_of_a_stream_arrive(1);
+    // The second path of the first peer has its socket.
+    silence(&lab, true);
+    wait_for_peer(&lab.pair, 1, "one path lives", |peer| !paths(peer)[0].alive && paths(peer)[1].alive);
+    lab.assert_all_of_a_stream_arrive(1);
+    silence(&lab, false);
+    wait_for_peer(&lab.pair, 1, "both paths live", |peer| paths(peer).iter().all(|path| path.alive));
+    reload(&mut lab.pair, 0, |text| text.replace(other, ""));
+    assert!(sent(&lab) >= between);
+    lab.wait_for_paths([true, true]);
+    lab.assert_all_of_a_stream_arrive(1);
+    lab.pair.stop().unwrap();
+}
