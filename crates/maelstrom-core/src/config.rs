@@ -160,7 +160,7 @@ pub struct Config {
     /// counts.
     pub classes: Vec<Class>,
     /// Networks of this site, if they are stated. Only packets from them are protected, and only packets to
-    /// them, from elsewhere, are injected.
+    /// them, from elsewhere, are injected. Between the sites of two tunnels, packets pass all the same.
     pub local_networks: Vec<IpNet>,
     /// IP groups that cross tunnels, at most [`SECTIONS_MAX`] sections.
     pub multicast: Vec<MulticastConfig>,

@@ -175,7 +175,7 @@ impl Peer {
             ingress_config,
             identity: Identity::new(&config.key).with_name_bits(gateway.name_bits),
             networks: PrefixTable::new(config.networks.iter().map(|&network| (network, ()))),
-            local: LocalNetworks::new(&gateway.local_networks, &gateway.multicast),
+            local: LocalNetworks::toward(&config, gateway),
             groups: FarWants::default(),
             listen: gateway.listen,
             index,
@@ -235,7 +235,7 @@ impl Peer {
         self.egress.reconfigure(gateway);
         self.ingress.set_requests(gateway.requests);
         self.ingress.set_on_congestion(gateway.on_congestion);
-        self.local = LocalNetworks::new(&gateway.local_networks, &gateway.multicast);
+        self.local = LocalNetworks::toward(wanted, gateway);
         self.index = index;
         self.egress.renumber(index);
         if let Some(order) = &mut self.order {

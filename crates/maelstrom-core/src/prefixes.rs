@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::multicast::{self, MulticastConfig};
+use crate::config::{Config, PeerConfig};
+use crate::multicast;
 
 /// A sorted table of disjoint address ranges, each with a value. A lookup takes O(log n).
 ///
@@ -42,27 +43,41 @@ impl<T: Copy> PrefixTable<T> {
     }
 }
 
-/// The networks of this site, if they are stated, and the IP groups that enter it.
+/// The networks of this site, if they are stated, and the IP groups that enter it, toward one peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocalNetworks {
     stated: Option<PrefixTable<()>>,
+    /// Networks of other sites that this one forwards to and from, as the centre of a star does.
+    transit: PrefixTable<()>,
     groups: PrefixTable<usize>,
 }
 
 impl LocalNetworks {
-    pub(crate) fn new(stated: &[IpNet], multicast: &[MulticastConfig]) -> Self {
-        let table = || PrefixTable::new(stated.iter().map(|&network| (network, ())));
-        Self { stated: (!stated.is_empty()).then(table), groups: multicast::table(multicast) }
+    /// Those of a gateway toward one of its peers. From a tunnel to another one, packets pass this site if
+    /// both files name their ends: the other gateway watches no source that its own file does not name.
+    pub(crate) fn toward(peer: &PeerConfig, gateway: &Config) -> Self {
+        let table = |networks: &[IpNet]| PrefixTable::new(networks.iter().map(|&network| (network, ())));
+        let stated = &gateway.local_networks;
+        // The gateways of a rack have the same networks.
+        let others = gateway.peers.iter().filter(|other| other.is_tunnel && other.networks != peer.networks);
+        let others: Vec<IpNet> = others.flat_map(|other| other.networks.iter().copied()).collect();
+        Self {
+            stated: (!stated.is_empty()).then(|| table(stated)),
+            transit: if peer.is_tunnel { table(&others) } else { PrefixTable::default() },
+            groups: multicast::table(&gateway.multicast),
+        }
     }
 
-    /// Whether a packet from `source` may leave this site.
+    /// Whether a packet from `source` may leave this site for the peer.
     pub(crate) fn may_send(&self, source: IpAddr) -> bool {
-        self.stated.as_ref().is_none_or(|local| local.contains(source))
+        self.stated.as_ref().is_none_or(|local| local.contains(source) || self.transit.contains(source))
     }
 
-    /// Whether a packet may enter this site: it comes from elsewhere and goes here.
+    /// Whether a packet may enter this site: it comes from elsewhere, and goes here or on by another tunnel.
     pub(crate) fn may_receive(&self, source: IpAddr, destination: IpAddr) -> bool {
-        let may = |local: &PrefixTable<()>| local.contains(destination) && !local.contains(source);
+        let goes_on = self.transit.contains(destination);
+        let may =
+            |local: &PrefixTable<()>| (goes_on || local.contains(destination)) && !local.contains(source);
         self.stated.as_ref().is_none_or(may)
     }
 

@@ -233,7 +233,7 @@ impl Ingress {
 }
 
 /// Whether a packet of the tunnel may enter this site: it comes from the far one, or reports an error on the
-/// way there, and goes to this one.
+/// way there, and goes to this one, or on to a third one by its tunnel.
 pub(super) fn may_arrive(packet: &Packet<'_>, cx: &IngressCx<'_>) -> bool {
     let (source, destination) = (packet.source(), packet.destination());
     if destination.is_multicast() {

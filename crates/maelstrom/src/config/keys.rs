@@ -199,7 +199,7 @@ diagnostics::settings! {
             example: "metrics = \"127.0.0.1:9469\"",
         }
         /// Networks of this site. Only packets from them are protected, and only recovered packets to them
-        /// are injected.
+        /// are injected. Between the sites of two peers in tunnel mode, packets pass all the same.
         local_networks: Option<Vec<Setting<IpNet>>> {
             form: Optional(networks()),
             default: Fallback::Absent("what routes lead away from `wan`"),

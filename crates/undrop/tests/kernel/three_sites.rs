@@ -1,6 +1,7 @@
 //! Three gateways, each with two peers: a passive one on a path that the routers know, and tunnels to a site
 //! that no router knows.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::thread;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use netlab::privilege;
 use netlab::traffic::{Pace, TcpTransfer, UdpReport, UdpStream, tcp_transfer, udp_stream, unwatched};
 use stage::gateways::{Modes, ThreeSites};
-use testkit::wait_for;
+use testkit::{wait_for, wait_until};
 
 use crate::groups::{self, Got};
 use crate::pair::PROGRAM;
@@ -87,17 +88,42 @@ fn two_sites_reach_each_other_by_the_tunnels_of_a_third_one() {
     }
     let lab = ThreeSites::start(Path::new(PROGRAM), Modes::Star, "", 5).unwrap();
     assert_eq!([1, 2, 3].map(|site| lab.status(site).unwrap().peers.len()), [1, 1, 2]);
+    assert_all_arrive(&lab);
+    // Both legs lose packets, and each tunnel recovers its own.
+    let recovered = [(3, 1), (2, 3)].map(|(at, peer)| lab.peer(at, peer).unwrap().ingress.injected_packets);
+    assert!(recovered.iter().all(|&count| count > 5), "{recovered:?}");
+    lab.stop().unwrap();
+}
+
+/// Streams between the sites of a star, of which one in a few must arrive whole.
+fn assert_all_arrive(lab: &ThreeSites) {
     for (from, to) in [(1, 2), (2, 1), (1, 3)] {
         let whole = (0..TRIES).any(|_| {
-            let report = stream(&lab, from, to);
+            let report = stream(lab, from, to);
             assert_eq!((report.duplicates, report.altered), (0, 0), "from {from} to {to}: {report:?}");
             report.missing() == 0
         });
         assert!(whole, "packets from {from} to {to} stay lost\n{}", lab.logs());
     }
-    // Both legs lose packets, and each tunnel recovers its own.
-    let recovered = [(3, 1), (2, 3)].map(|(at, peer)| lab.peer(at, peer).unwrap().ingress.injected_packets);
-    assert!(recovered.iter().all(|&count| count > 5), "{recovered:?}");
+}
+
+#[test]
+fn a_third_site_that_states_its_own_networks_forwards_between_its_tunnels() {
+    let name = "a_third_site_that_states_its_own_networks_forwards_between_its_tunnels";
+    if !privilege::available_or_skip(name) {
+        return;
+    }
+    let mut lab = ThreeSites::start(Path::new(PROGRAM), Modes::Star, "", 6).unwrap();
+    let file = lab.file(3);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replacen("listen =", "local_networks = [\"10.81.3.0/24\"]\nlisten =", 1)).unwrap();
+    lab.reload(3).unwrap();
+    wait_until("the gateway has read its file", || lab.logs().contains("reloaded"));
+    assert_all_arrive(&lab);
+    let foreign = [1, 2].map(|peer| lab.peer(3, peer).unwrap().ingress.foreign_packets);
+    assert_eq!(foreign, [0; 2], "{}", lab.logs());
+    let differences = [(3, 1), (3, 2), (1, 3), (2, 3)].map(|(at, of)| lab.peer(at, of).unwrap().differences);
+    assert!(differences.iter().all(Vec::is_empty), "{differences:?}");
     lab.stop().unwrap();
 }
 

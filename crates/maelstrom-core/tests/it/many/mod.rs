@@ -83,3 +83,40 @@ fn a_peer_that_falls_silent_leaves_the_others_of_a_star_alone() {
         pairs(5, mode).into_iter().filter(|&(one, other)| one.max(other) != silent).collect();
     exchange(&mut net, &others, 200, 3_000);
 }
+
+#[test]
+fn the_centre_of_a_star_forwards_between_tunnels_also_if_it_states_its_own_networks() {
+    let mode = |one: usize, other: usize| {
+        let mode = if other == 3 { Mode::Passive } else { Mode::Tunnel };
+        (one == 0).then_some(mode)
+    };
+    let mut configs = configs(4, mode);
+    configs[0].local_networks = vec!["10.100.0.0/24".parse().unwrap()];
+    for (site, config) in configs.iter_mut().enumerate().skip(1) {
+        let others = (0..4).filter(|other| *other != site);
+        config.peers[0].networks =
+            others.map(|site| format!("10.100.{site}.0/24").parse().unwrap()).collect();
+    }
+    let mut net = Net::up(configs);
+    // Into the tunnel, and where the centre has got it, on by the next one.
+    let cross = |net: &mut Net, packet: Vec<u8>, to: usize| {
+        net.send(1, 0, packet.clone());
+        net.advance(100_000);
+        if to > 0 && net.got[0].contains_key(&packet) {
+            net.send(0, to, packet.clone());
+            net.advance(100_000);
+        }
+        (net.got[0].contains_key(&packet), net.got[to].contains_key(&packet))
+    };
+    assert_eq!(cross(&mut net, packet(1, 2, 1), 2), (true, true));
+    assert_eq!(cross(&mut net, packet(1, 0, 2), 0), (true, true));
+    // No tunnel leads to the last site.
+    assert_eq!(cross(&mut net, packet(1, 3, 3), 3), (false, false));
+    assert_eq!(net.status(0, 1, |peer| peer.ingress.foreign_packets), 1);
+    assert_eq!(net.gateways[0].refused().iter().map(|(_, count)| count).sum::<u64>(), 0);
+    // A reload that ends one tunnel ends the way there.
+    let mut fewer = net.gateways[0].config().clone();
+    fewer.peers.remove(1);
+    net.gateways[0].reconfigure(fewer).unwrap();
+    assert_eq!(cross(&mut net, packet(1, 2, 4), 2), (false, false));
+}
