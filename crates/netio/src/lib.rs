@@ -14,7 +14,7 @@
 //! | tc programs: load, attach | `bpf.rs` |
 //! | packets that arrive as if from the wire | `inject.rs`, `../bpf/inject.c` |
 //! | TUN device | `tun.rs`, `interface.rs`, `netlink.rs` |
-//! | routes, and those that a program sets | `route.rs`, `own_routes.rs` |
+//! | routes, and those that a program sets | `route.rs`, `main_routes.rs`, `own_routes.rs` |
 //! | tables of the firewall | `nftables/` |
 //! | limits on TCP segments | `clamp.rs` |
 //! | connections that end here in place of their hosts | `divert/`, `queue.rs`, `transparent.rs` |
@@ -43,6 +43,7 @@ pub mod identification;
 pub mod inject;
 pub mod interface;
 pub mod lan;
+pub mod main_routes;
 pub mod multicast;
 mod netlink;
 mod nftables;

@@ -3,14 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 
+use crate::main_routes::{ROUTE, RTA_DST, RTA_OIF, RTA_PRIORITY, dump, network_of};
 use crate::netlink::{Requests, attributes};
 
-/// `rtmsg`: family, lengths of destination and source, type of service, table, protocol, scope, kind, flags.
-const ROUTE: usize = 12;
-// linux/rtnetlink.h
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_PRIORITY: u16 = 6;
 /// Metric of routes by an interface. Without one, the kernel gives routes of IPv6 the metric 1024, at which
 /// those that routing daemons and router advertisements set count first.
 const BEST: u32 = 1;
@@ -82,16 +77,7 @@ impl OwnRoutes {
             if let Way::Interface(index) = self.way {
                 attribute(&mut body, RTA_OIF, &index.to_ne_bytes());
             }
-            let listed = Requests::open()?.dump(libc::RTM_GETROUTE, &body, &mut |kind, route| {
-                found.extend(
-                    Some(route).filter(|_| kind == libc::RTM_NEWROUTE).and_then(|one| self.read(one)),
-                );
-            });
-            match listed.as_ref().map_err(io::Error::raw_os_error) {
-                // No route of this family, no such family in the kernel, or no such interface.
-                Err(Some(libc::ENOENT | libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::ENODEV)) => {}
-                _ => listed?,
-            }
+            dump(&body, &mut |route| found.extend(self.read(route)))?;
         }
         Ok(found)
     }
@@ -103,8 +89,8 @@ impl OwnRoutes {
         }
     }
 
-    /// Metric of the routes of this address family. IPv4 has none that would be better than no metric.
-    fn metric(self, is_v4: bool) -> u32 {
+    /// Metric of the routes of this IP version. IPv4 has none that would be better than no metric.
+    pub const fn metric(self, is_v4: bool) -> u32 {
         match self.way {
             Way::Interface(_) if is_v4 => 0,
             Way::Interface(_) => BEST,
@@ -146,14 +132,7 @@ impl OwnRoutes {
         if matches!(self.way, Way::Interface(index) if number(RTA_OIF) != Some(index)) {
             return None;
         }
-        let address = match find(RTA_DST) {
-            Some(data) if is_v4 => IpAddr::from(<[u8; 4]>::try_from(data).ok()?),
-            Some(data) => IpAddr::from(<[u8; 16]>::try_from(data).ok()?),
-            // the route to everywhere
-            None if is_v4 => IpAddr::from([0; 4]),
-            None => IpAddr::from([0; 16]),
-        };
-        Some((address, header[1]))
+        network_of(header, rest)
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
 
+use maelstrom::config::{self, Diagnostic, Severity};
 use netlab::topology::{TwoSites, WAN};
 use testkit::wait_until;
 
@@ -207,4 +210,64 @@ fn the_device_of_the_tunnel_follows_the_file() {
     wait_until("the routes lead to the other device", || leading(&sites, "other7") == networks(&sites));
     wait_until("and others close it", || closing(&sites) == both(&sites));
     assert!(!ip(&sites.a.gateway, &["-oneline", "link"]).contains("undrop1"));
+}
+
+/// Findings of a check at the first site about routes past the tunnel, or in its way.
+fn findings(sites: &TwoSites, file: &Path) -> Vec<(Severity, &'static str, String)> {
+    let report = sites.a.gateway.run(|| config::read(file).check_machine());
+    let about = |one: &&Diagnostic| ["past-tunnel", "route-taken"].contains(&one.code);
+    let found = report.diagnostics().iter().filter(about);
+    found.map(|one| (one.severity, one.code, one.message.clone())).collect()
+}
+
+#[test]
+fn the_check_tells_of_each_route_past_the_tunnel_and_of_one_in_its_way() {
+    if !possible("the_check_tells_of_each_route_past_the_tunnel_and_of_one_in_its_way") {
+        return;
+    }
+    let sites = sites();
+    let mut pair = start(&sites, "");
+    let file = pair.config(0);
+    assert_eq!(findings(&sites, &file), []);
+    let [v4, v6] = sites.b.networks();
+    let half = v4.subnets(v4.prefix_len() + 1).unwrap().last().unwrap().to_string();
+    let host = sites.b.host_v6(0).to_string() + "/128";
+    let (next_v4, next_v6) = (sites.b.wan_v4().to_string(), sites.b.wan_v6().to_string());
+    ip(&sites.a.gateway, &["route", "add", &half, "via", &next_v4, "dev", WAN, "metric", "7"]);
+    ip(&sites.a.gateway, &["-6", "route", "add", &host, "via", &next_v6, "dev", WAN]);
+    // Routes that lead nowhere, or by the tunnel, are no way past it.
+    let (one, other) = (v4.hosts().nth(3).unwrap().to_string(), v4.hosts().nth(4).unwrap().to_string());
+    ip(&sites.a.gateway, &["route", "add", "unreachable", &one]);
+    ip(&sites.a.gateway, &["route", "add", &other, "dev", "undrop1"]);
+    let told: Vec<_> = [&half, &host]
+        .map(|to| format!("packets to {to} leave through `{WAN}`, past the tunnel `undrop1`"))
+        .map(|message| (Severity::Warning, "past-tunnel", message))
+        .into();
+    assert_eq!(findings(&sites, &file), told);
+    // A part of the flows takes the second next hop.
+    let shared = v4.hosts().nth(5).unwrap().to_string();
+    let hops = ["nexthop", "dev", "undrop1", "nexthop", "via", &next_v4, "dev", WAN];
+    ip(&sites.a.gateway, &[&["route", "add", &shared][..], &hops].concat());
+    assert_eq!(findings(&sites, &file).len(), 3);
+    assert!(pair.child(0).unwrap().terminate(std::time::Duration::from_secs(10)).unwrap().success());
+    // A start that cannot set its route leaves none.
+    for (family, network, next_hop, metric) in [("-4", v4, &next_v4, "0"), ("-6", v6, &next_v6, "1")] {
+        let network = network.to_string();
+        let change = |what| {
+            let to = [family, "route", what, &network, "via", next_hop, "dev", WAN, "metric", metric];
+            ip(&sites.a.gateway, &to);
+        };
+        change("add");
+        let found = findings(&sites, &file);
+        let taken: Vec<_> = found.iter().filter(|one| one.1 == "route-taken").collect();
+        assert!(taken.len() == 1 && taken[0].0 == Severity::Error, "{found:?}");
+        let run = || Command::new(PROGRAM).args(["gateway", "run"]).arg(&file).output().unwrap();
+        let refused = sites.a.gateway.run(run);
+        assert!(!refused.status.success() && !refused.stderr.is_empty(), "{refused:?}");
+        let left =
+            ["-4", "-6"].map(|family| ip(&sites.a.gateway, &[family, "route", "show", "proto", "147"]));
+        assert_eq!(left, ["", ""]);
+        change("del");
+    }
+    assert!(findings(&sites, &file).iter().all(|one| one.1 == "past-tunnel"));
 }

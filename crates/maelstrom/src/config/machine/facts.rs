@@ -9,15 +9,19 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use diagnostics::settings::Setting;
+use ipnet::IpNet;
+use netio::main_routes::{MainRoute, main_routes};
 use nix::fcntl::AtFlags;
 use nix::unistd::{AccessFlags, faccessat};
 
-use super::super::draft::Draft;
+use super::super::draft::{Draft, PeerDraft};
+use super::super::tunnel;
+use super::super::types::Mode;
 use super::super::wans;
 use super::netlink::Netlink;
 use super::paths;
 use super::record::RecordPlace;
-use super::route::{Interface, Route, below};
+use super::route::{Interface, Route, TableRoute, below};
 use super::ruleset::Rules;
 use super::split::SplitFacts;
 
@@ -59,6 +63,8 @@ pub(super) struct Facts {
     pub(super) interfaces: Option<Vec<Interface>>,
     /// Route to each destination: each peer's address, and the first address of each of its networks.
     pub(super) routes: BTreeMap<IpAddr, Option<Route>>,
+    /// Routes of the main table to the networks of peers in tunnel mode, and to parts of them.
+    pub(super) table: Vec<TableRoute>,
     /// Effective capabilities as bits.
     pub(super) capabilities: Option<u64>,
     /// Whether this is the initial user namespace: only there do capabilities reach the whole kernel.
@@ -91,6 +97,7 @@ impl Facts {
     /// Reads the machine. Changes nothing and sends nothing.
     pub(super) fn gather(draft: &Draft) -> Self {
         let (interfaces, routes) = read_network(draft);
+        let table = read_table(draft, interfaces.as_deref().unwrap_or_default());
         let wans = wans::of_draft(draft);
         let names: Vec<&str> = wans.iter().map(|wan| wan.value.as_str()).collect();
         let present = interfaces.as_deref().unwrap_or_default();
@@ -101,6 +108,7 @@ impl Facts {
         Self {
             interfaces,
             routes,
+            table,
             capabilities: read_capabilities(),
             initial_user_namespace: is_initial_user_namespace(),
             tun_device: reach(Path::new("/dev/net/tun")),
@@ -183,9 +191,33 @@ fn read_network(draft: &Draft) -> (Option<Vec<Interface>>, BTreeMap<IpAddr, Opti
     (Some(interfaces), routes)
 }
 
+/// Reads the routes that lead to networks of peers in tunnel mode. A machine may have a million others.
+fn read_table(draft: &Draft, interfaces: &[Interface]) -> Vec<TableRoute> {
+    let is_tunnel = |peer: &&PeerDraft| tunnel::mode(draft, peer) == Some(Mode::Tunnel);
+    let networks = draft.peers.iter().filter(is_tunnel).flat_map(|peer| &peer.networks);
+    let networks: Vec<IpNet> = networks.map(|network| network.value).collect();
+    let mut table = Vec::new();
+    if networks.is_empty() {
+        return table;
+    }
+    let name = |index: &u32| {
+        let owner = interfaces.iter().find(|interface| interface.index == *index);
+        owner.map_or(format!("interface {index}"), |interface| interface.name.clone())
+    };
+    // Routes that cannot be read are not judged.
+    let _ = main_routes(|MainRoute { network: (address, prefix), metric, protocol, interfaces }| {
+        let Ok(network) = IpNet::new(address, prefix) else { return };
+        if networks.iter().any(|whole| whole.contains(&network)) {
+            let interfaces = interfaces.iter().map(name).collect();
+            table.push(TableRoute { network, metric, protocol, interfaces });
+        }
+    });
+    table
+}
+
 /// The address that stands for a network in a query for its route. It is not the network address, which IPv4
 /// reserves.
-pub(super) fn first_host(network: &ipnet::IpNet) -> IpAddr {
+pub(super) fn first_host(network: &IpNet) -> IpAddr {
     network.hosts().next().unwrap_or(network.addr())
 }
 
@@ -291,7 +323,7 @@ mod tests {
         for text in
             ["10.0.0.0/8", "10.1.2.3/32", "10.1.2.2/31", "0.0.0.0/0", "2001:db8::/32", "::1/128", "::/0"]
         {
-            let network: ipnet::IpNet = text.parse().unwrap();
+            let network: IpNet = text.parse().unwrap();
             assert!(network.contains(&first_host(&network)), "{text}");
         }
     }

@@ -21,6 +21,7 @@ mod ruleset;
 mod running;
 mod split;
 mod system;
+mod tunnel_routes;
 
 use diagnostics::Findings;
 use maelstrom_core::Schedule;

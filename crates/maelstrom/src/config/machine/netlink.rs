@@ -140,6 +140,7 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
         carrier: flags.contains(LinkFlags::LowerUp),
         loopback: flags.contains(LinkFlags::Loopback),
         bridge: kind_of(link) == Some(&InfoKind::Bridge),
+        tun: kind_of(link) == Some(&InfoKind::Tun),
         master: link.attributes.iter().find_map(|attribute| match attribute {
             LinkAttribute::Controller(index) if *index > 0 => Some(*index),
             _ => None,

@@ -11,6 +11,7 @@ use super::super::wans;
 use super::facts::{Facts, first_host};
 use super::paths;
 use super::route::Interface;
+use super::tunnel_routes;
 
 pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     let Some(interfaces) = &facts.interfaces else {
@@ -26,7 +27,7 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     tun_is_free(draft, facts, findings);
     listen_is_ours(draft, facts, interfaces, findings);
     routes_lead_to_wan(draft, facts, findings);
-    routes_lead_into_tunnel(draft, facts, findings);
+    tunnel_routes::check(draft, facts, findings);
     peers_are_elsewhere(draft, interfaces, findings);
 }
 
@@ -168,34 +169,6 @@ fn routes_lead_to_wan(draft: &Draft, facts: &Facts, findings: &mut Findings) {
                     )),
                 ),
             }
-        }
-    }
-}
-
-/// While a gateway runs, a narrower route beside that of the tunnel takes packets in the clear.
-fn routes_lead_into_tunnel(draft: &Draft, facts: &Facts, findings: &mut Findings) {
-    let Some(device) = draft.gateway.tunnel.as_ref().filter(|_| facts.gateway_answers()) else { return };
-    // A gateway that has not read this file yet has no such device.
-    if facts.interface(&device.value).is_none() {
-        return;
-    }
-    for peer in draft.peers.iter().filter(|peer| tunnel::mode(draft, peer) == Some(Mode::Tunnel)) {
-        for network in &peer.networks {
-            let host = first_host(&network.value);
-            let Some(Some(route)) = facts.routes.get(&host) else { continue };
-            if route.interface == device.value {
-                continue;
-            }
-            let message = format!(
-                "packets to {host} leave through `{}`, past the tunnel `{}`",
-                route.interface, device.value
-            );
-            findings.add(
-                Diagnostic::warning("past-tunnel", message)
-                    .at(network.span.clone())
-                    .note("they are neither encrypted nor protected")
-                    .help(format!("`ip route get {host}` shows the route; delete it")),
-            );
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 /// A network interface.
 #[derive(Clone, Debug)]
 pub(super) struct Interface {
@@ -12,6 +14,8 @@ pub(super) struct Interface {
     pub(super) carrier: bool,
     pub(super) loopback: bool,
     pub(super) bridge: bool,
+    /// Whether it is a TUN device, as those of tunnels are.
+    pub(super) tun: bool,
     /// Index of the bridge, bond or VRF that it is a port of.
     pub(super) master: Option<u32>,
     /// Index of the interface that carries it, as the card does for a VLAN.
@@ -44,4 +48,15 @@ pub(super) struct Route {
     pub(super) gateway: Option<IpAddr>,
     /// The route's own MTU, if it has one.
     pub(super) mtu: Option<u32>,
+}
+
+/// A route of the main table to a network of a peer in tunnel mode, or to a part of one.
+#[derive(Clone, Debug)]
+pub(super) struct TableRoute {
+    pub(super) network: IpNet,
+    pub(super) metric: u32,
+    /// Number of the program that has set it.
+    pub(super) protocol: u8,
+    /// The interfaces by which packets leave; none if they are answered as unreachable, or dropped.
+    pub(super) interfaces: Vec<String>,
 }

@@ -14,7 +14,7 @@ use super::super::{Diagnostic, Report, Severity, Source};
 use super::behind::EgressFilter;
 use super::facts::{Capability, ControlPlace, Facts, Reach, first_host};
 use super::record::RecordPlace;
-use super::route::{Interface, Route};
+use super::route::{Interface, Route, TableRoute};
 use super::ruleset::Rules;
 use super::*;
 
@@ -43,6 +43,7 @@ fn interface(name: &str, mtu: u32, addresses: &[&str]) -> Interface {
         carrier: true,
         loopback: name == "lo",
         bridge: false,
+        tun: false,
         master: None,
         carrier_index: None,
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
@@ -71,6 +72,7 @@ fn machine(draft: &Draft) -> Facts {
             interface("old0", 1300, &[]),
         ]),
         routes: networks.chain(address).map(|to| (to, Some(route(to)))).collect(),
+        table: Vec::new(),
         capabilities: Some(u64::MAX),
         initial_user_namespace: true,
         tun_device: Reach::Usable,
