@@ -100,6 +100,14 @@ impl Schedule {
         repair_overhead(self.scheme(), self.names(), ipv6)
     }
 
+    /// The same toward a peer in passive mode, or in a tunnel, where the repairs of a window name no packets.
+    pub fn overhead_toward(&self, is_tunnel: bool, ipv6: bool) -> usize {
+        match self.scheme() {
+            Scheme::Sliding if is_tunnel => repair_overhead(Scheme::Sliding, 0, ipv6),
+            _ => self.repair_overhead(ipv6),
+        }
+    }
+
     /// Maximum number of repairs that can fire at once. `delayed`: whether full ones wait.
     pub(crate) fn volley(&self, delayed: bool) -> usize {
         match self {

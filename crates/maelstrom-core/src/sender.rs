@@ -10,10 +10,7 @@ use crate::paths::{Load, PathSet, Paths};
 use crate::repair_loss::RepairLoss;
 use crate::session::Sealer;
 use crate::symbol::SYMBOL_HEADER;
-use crate::wire::{
-    Bundle, Half, Lag, PACKET_HEADER, Recipe, SEALED_HEADER, TAG, repair_overhead, write_half_header,
-};
-use fec::Scheme;
+use crate::wire::{Bundle, Half, Lag, PACKET_HEADER, Recipe, SEALED_HEADER, TAG, write_half_header};
 use foundation::Seq;
 
 /// Length of the outer headers over IPv4 in bytes.
@@ -144,7 +141,7 @@ impl RepairSender {
             peer,
             datagram_max: config.wan_mtu - outer,
             outer,
-            overhead: overhead(config, config.peers[peer].is_tunnel, outer),
+            overhead: config.schedule.overhead_toward(config.peers[peer].is_tunnel, outer > OUTER_V4),
             is_tunnel: config.peers[peer].is_tunnel,
             newest_left_us: 0,
             next_serial: 0,
@@ -162,7 +159,7 @@ impl RepairSender {
     pub(crate) fn reconfigure(&mut self, config: &Config) {
         self.marking.reconfigure(config.repair_dscp);
         self.caps.reconfigure(&config.targets);
-        self.overhead = overhead(config, self.is_tunnel, self.outer);
+        self.overhead = config.schedule.overhead_toward(self.is_tunnel, self.outer > OUTER_V4);
     }
 
     /// Longest packet whose repairs cross the WAN in one piece, whatever the rate of the code.
@@ -411,16 +408,6 @@ impl RepairSender {
             Load::Control => {}
         }
         Some(paths)
-    }
-}
-
-/// Number of bytes by which a repair to a peer is longer than its longest packet, at most.
-fn overhead(config: &Config, is_tunnel: bool, outer: usize) -> usize {
-    let ipv6 = outer > OUTER_V4;
-    match config.schedule.scheme() {
-        // Packets of a tunnel have no names.
-        Scheme::Sliding if is_tunnel => repair_overhead(Scheme::Sliding, 0, ipv6),
-        _ => config.schedule.repair_overhead(ipv6),
     }
 }
 

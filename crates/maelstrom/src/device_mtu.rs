@@ -42,10 +42,10 @@ impl DeviceMtu {
         std::mem::replace(&mut self.narrowest, present) != present
     }
 
-    /// The MTU of a device that has `most` bytes without narrow paths. Everybody may send packets of the
-    /// least MTU of IPv6.
-    pub(crate) fn of(&self, most: usize, outer_v6: bool) -> usize {
-        let fits = self.narrowest.map_or(most, |mtu| tunnel::inner_mtu(mtu, outer_v6));
+    /// The MTU of a device that has `most` bytes without narrow paths. `fits`: the longest packet for a path
+    /// of an MTU. Everybody may send packets of the least MTU of IPv6.
+    fn of(&self, most: usize, fits: impl Fn(usize) -> usize) -> usize {
+        let fits = self.narrowest.map_or(most, fits);
         fits.clamp(most.min(LEAST_V6), most)
     }
 }
@@ -54,7 +54,8 @@ impl Passive {
     /// MTU that the device of the tunnel should have.
     pub(crate) fn wanted_device_mtu(&self) -> usize {
         let core = self.engine.gateway.config();
-        self.device_mtu.of(inner_mtu(&self.config, core.wan_mtu), core.listen.is_ipv6())
+        let fits = |mtu| tunnel::inner_mtu(&core.schedule, mtu, core.listen.is_ipv6());
+        self.device_mtu.of(inner_mtu(&self.config, core.wan_mtu), fits)
     }
 
     /// Gives the device of the tunnel another MTU if the narrowest path has changed.
@@ -90,6 +91,7 @@ impl Passive {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use maelstrom_core::Schedule;
 
     const SECOND: u64 = 1_000_000;
 
@@ -107,15 +109,20 @@ mod tests {
 
     #[test]
     fn the_device_is_as_wide_as_the_path_allows_with_repairs_and_never_below_1280() {
-        let mut device = DeviceMtu::default();
-        let most = tunnel::inner_mtu(1_500, false);
-        assert_eq!(device.of(most, false), most);
-        device.update(0, Some(1_490));
-        assert_eq!(device.of(most, false), most - 10);
-        device.update(0, Some(576));
-        assert_eq!(device.of(most, false), 1_280);
-        // One whose interface carries less stays as it is.
-        let most = tunnel::inner_mtu(1_300, false);
-        assert!(most < 1_280 && device.of(most, false) == most);
+        // Repairs of layers and blocks name their packets, also in a tunnel.
+        let blocks = Schedule::ReedSolomon { r: 8, c: 3, interleave: 1 };
+        for (schedule, expected) in [(Schedule::Auto, 1_409), (Schedule::layered(), 1_375), (blocks, 1_375)] {
+            let fits = |mtu| tunnel::inner_mtu(&schedule, mtu, false);
+            let mut device = DeviceMtu::default();
+            let most = fits(1_500);
+            assert_eq!((most, device.of(most, fits)), (expected, expected), "{schedule}");
+            device.update(0, Some(1_490));
+            assert_eq!(device.of(most, fits), most - 10, "{schedule}");
+            device.update(0, Some(576));
+            assert_eq!(device.of(most, fits), 1_280, "{schedule}");
+            // One whose interface carries less stays as it is.
+            let most = fits(1_300);
+            assert!(most < 1_280 && device.of(most, fits) == most, "{schedule}");
+        }
     }
 }

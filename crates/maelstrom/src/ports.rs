@@ -222,7 +222,7 @@ pub(crate) fn open_tunnel(config: &GatewayConfig) -> Result<Option<Tunnel>, Star
 /// Longest packet by the device of the tunnel, in bytes. The kernel has no IPv6 on a device below the least
 /// MTU of IPv6; packets that are too long for a datagram take two (RFC 8200 §5).
 pub(crate) fn inner_mtu(config: &GatewayConfig, wan_mtu: usize) -> usize {
-    let mtu = tunnel::inner_mtu(wan_mtu, config.gateway.listen.is_ipv6());
+    let mtu = tunnel::inner_mtu(&config.code.schedule, wan_mtu, config.gateway.listen.is_ipv6());
     let mut tunnelled = config.peers.iter().filter(|peer| peer.mode == Mode::Tunnel);
     let has_v6 = tunnelled.any(|peer| peer.networks.iter().any(|network| network.addr().is_ipv6()));
     if has_v6 { mtu.max(LEAST_V6) } else { mtu }

@@ -16,7 +16,6 @@ use tracing::{debug, warn};
 use crate::config::{GatewayConfig, MtuChoice, Peer};
 use crate::errands::{Errand, Errands};
 use crate::passive::Passive;
-use crate::tunnel::inner_mtu;
 
 /// Interval between looks at the path and at the configuration.
 const LOOK_US: u64 = 1_000_000;
@@ -227,11 +226,9 @@ impl Passive {
             return;
         }
         let (core, v6) = (self.engine.gateway.config(), self.config.gateway.listen.is_ipv6());
-        let (overhead, wan_mtu) = (core.schedule.repair_overhead(v6), core.wan_mtu);
+        let wan_mtu = core.wan_mtu;
         let fits = |mtu: usize, is_tunnel: bool| {
-            // Repairs of a tunnel name no packets.
-            let most = if is_tunnel { inner_mtu(mtu, v6) } else { mtu.saturating_sub(overhead) };
-            most as u32
+            mtu.saturating_sub(core.schedule.overhead_toward(is_tunnel, v6)) as u32
         };
         let peers = self.engine.gateway.peers();
         let present = peers.map(|peer| {

@@ -6,8 +6,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use maelstrom_core::Scheme;
-use maelstrom_core::wire::repair_overhead;
+use maelstrom_core::Schedule;
 use netio::Offload;
 use netio::coalesce::Coalescer;
 use netio::identification::Identifications;
@@ -36,9 +35,9 @@ pub(crate) fn is_wanted(config: &GatewayConfig) -> bool {
     config.peers.iter().any(|peer| peer.mode == Mode::Tunnel)
 }
 
-/// Longest packet that travels with its repairs in datagrams of `wan_mtu` bytes at most.
-pub(crate) fn inner_mtu(wan_mtu: usize, ipv6: bool) -> usize {
-    wan_mtu.saturating_sub(repair_overhead(Scheme::Sliding, 0, ipv6))
+/// Longest packet that travels with its repairs in datagrams of `wan_mtu` bytes at most, over IPv6 or not.
+pub(crate) fn inner_mtu(schedule: &Schedule, wan_mtu: usize, ipv6: bool) -> usize {
+    wan_mtu.saturating_sub(schedule.overhead_toward(true, ipv6))
 }
 
 impl Tunnel {

@@ -28,15 +28,18 @@ fn sorted(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     packets
 }
 
-#[test]
-fn every_packet_arrives_once_and_bit_for_bit_although_datagrams_are_lost() {
-    let schedules = [
+fn schedules() -> [Schedule; 4] {
+    [
         Schedule::Auto,
         Schedule::Sliding { rate: "1/8".parse().unwrap(), window: 256, density: 15 },
         Schedule::layered(),
         Schedule::ReedSolomon { r: 8, c: 3, interleave: 4 },
-    ];
-    for schedule in schedules {
+    ]
+}
+
+#[test]
+fn every_packet_arrives_once_and_bit_for_bit_although_datagrams_are_lost() {
+    for schedule in schedules() {
         let with = |side| Config { schedule: schedule.clone(), ..tunnel(side) };
         let mut pair = Pair::up([with(A), with(B)]);
         pair.lose_datagram = Box::new(coin(3, 0.01));
@@ -106,6 +109,24 @@ fn the_last_packet_before_a_silence_is_recovered_too() {
     pair.lose_datagram = Box::new(|| false);
     pair.advance(200_000);
     assert_eq!(pair.recovered[B].len(), 201);
+}
+
+#[test]
+fn packets_as_long_as_the_device_carries_get_repairs_of_one_piece() {
+    for schedule in schedules() {
+        let with = |side| Config { schedule: schedule.clone(), ..tunnel(side) };
+        let mut pair = Pair::up([with(A), with(B)]);
+        let longest = 1_500 - schedule.overhead_toward(true, false);
+        for n in 0..400 {
+            pair.send_by_tunnel(A, &[udp(A, n, &vec![n as u8; longest - 28])]);
+            pair.advance(1_000);
+        }
+        pair.advance(500_000);
+        let counts = pair.status(A, |peer| *peer.egress);
+        assert!(counts.repair_packets > 30, "{schedule}: {counts:?}");
+        assert_eq!((counts.cut_in_two, counts.long_packets), (0, 0), "{schedule} with {longest} bytes");
+        assert_eq!(pair.status(A, |peer| peer.packet_max), longest, "{schedule}");
+    }
 }
 
 #[test]
