@@ -59,6 +59,8 @@ reasons! {
         Expiring = "time to live ends here",
         /// No far site that is up wants the group.
         Unwanted = "no far site wants the group",
+        /// Its source lies outside `local_networks`, or outside what the far sites that want the group watch.
+        ForeignSource = "source outside the networks the far sites watch",
         /// The section sends more than its rate.
         OverRate = "more than the rate of the section leaves",
         /// The section gets more than its rate from far sites.

@@ -7,6 +7,7 @@ use crate::counters::{Unforwarded, Unprotected};
 use crate::multicast::{MulticastConfig, MulticastCounts};
 use crate::outbox::Outbox;
 use crate::packet::{MutableFields, Packet, restore};
+use crate::peer::Peer;
 use ipnet::IpNet;
 
 impl Gateway {
@@ -43,8 +44,17 @@ impl Gateway {
         if fields.ttl <= 1 {
             return Err(Unforwarded::Expiring);
         }
-        if !self.peers.iter().any(|peer| peer.wants_group(now_us, group)) {
+        let (mut is_wanted, mut is_taken) = (false, false);
+        for peer in self.peers.iter_mut().filter(|peer| peer.wants_group(now_us, group)) {
+            is_wanted = true;
+            is_taken |= peer.takes_source(now_us, packet.source());
+        }
+        if !is_wanted {
             return Err(Unforwarded::Unwanted);
+        }
+        // Packets that no site takes must not use up the rate of others.
+        if !is_taken {
+            return Err(Unforwarded::ForeignSource);
         }
         self.multicast.spend(now_us, section, packet.as_slice().len())?;
         let mut copy = std::mem::take(&mut self.multicast.copy);
@@ -58,7 +68,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Sends a packet to each far site that wants its group; returns their number.
+    /// Sends a packet to each far site that wants its group and watches its source; returns their number.
     fn send_to_group(&mut self, now_us: u64, packet: &Packet<'_>, out: &mut Outbox) -> u64 {
         let care = match self.classes.judge(packet) {
             Err(Unprotected::Class) => None,
@@ -69,8 +79,9 @@ impl Gateway {
             Ok(care) => Some(care),
         };
         let mut sites = 0;
-        let group = packet.destination();
-        for peer in self.peers.iter_mut().filter(|peer| peer.wants_group(now_us, group)) {
+        let (group, source) = (packet.destination(), packet.source());
+        let is_for = |peer: &mut Peer| peer.wants_group(now_us, group) && peer.takes_source(now_us, source);
+        for peer in self.peers.iter_mut().filter_map(|peer| is_for(peer).then_some(peer)) {
             let repairs = peer.egress.repairs_begun();
             if let Err(reason) = peer.handle_tunnelled(now_us, packet, care, out) {
                 self.refused.add(reason);

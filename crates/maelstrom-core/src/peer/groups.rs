@@ -14,6 +14,19 @@ impl Peer {
         self.config.is_tunnel && self.is_up && self.groups.include(now_us, group)
     }
 
+    /// Whether packets from a source go to the peer's site: the source lies in a network of this site that
+    /// the peer's file names. Notes one that lies in none.
+    pub(crate) fn takes_source(&mut self, now_us: u64, source: IpAddr) -> bool {
+        let Some(session) = self.session.as_ref().filter(|_| self.local.may_send(source)) else {
+            return false;
+        };
+        let is_listed = session.listed.contains(source);
+        if !is_listed {
+            self.unwatched_source = Some((source, now_us));
+        }
+        is_listed
+    }
+
     /// Takes an authentic announcement.
     ///
     /// # Errors

@@ -107,6 +107,43 @@ fn what_must_not_cross_stays_and_is_counted_by_reason() {
 }
 
 #[test]
+fn packets_of_a_source_that_no_site_takes_use_up_no_rate_of_others() {
+    let mut configs = sites(3, 3);
+    // Room for some 60 packets a second.
+    configs.iter_mut().for_each(|config| config.multicast = vec![section("239.1.0.0/16", 40_000)]);
+    // One of the far files names a second network of the first site.
+    let second = "10.200.0.0/24".parse().unwrap();
+    configs[2].peers[0].networks.push(second);
+    let mut net = Net::up(configs);
+    net.advance(1_000_000);
+    let (strange, named) = ([10, 99, 0, 9], [10, 200, 0, 9]);
+    for number in 0..500 {
+        net.hear(0, 0, &packet(strange, GROUP, 8, number));
+        net.advance(2_000);
+    }
+    let seen = counts(&net, 0);
+    assert_eq!((seen.forwarded, seen.sent, seen.dropped.count(Unforwarded::ForeignSource)), (0, 0, 500));
+    assert_eq!(net.status(0, 1, |peer| peer.unwatched_source), Some(strange.into()));
+    for number in 0..20 {
+        net.hear(0, 0, &packet(strange, GROUP, 8, 1_000 + number));
+        net.hear(0, 0, &packet(HOST, GROUP, 8, 2_000 + number));
+        net.hear(0, 0, &packet(named, GROUP, 8, 3_000 + number));
+        net.advance(50_000);
+    }
+    let seen = counts(&net, 0);
+    // A packet that one of two sites takes is sent to that one.
+    assert_eq!((seen.forwarded, seen.sent), (40, 60));
+    assert_eq!((net.got[1].len(), net.got[2].len()), (20, 40));
+    assert_eq!(net.status(0, 1, |peer| peer.unwatched_source), Some(named.into()));
+    // Nor does what this site's own file leaves out.
+    let mut config = net.gateways[0].config().clone();
+    config.local_networks = vec!["10.200.0.0/24".parse().unwrap()];
+    net.gateways[0].reconfigure(config).unwrap();
+    net.hear(0, 0, &packet(HOST, GROUP, 8, 4_000));
+    assert_eq!(counts(&net, 0).dropped.count(Unforwarded::ForeignSource), 521);
+}
+
+#[test]
 fn a_site_gets_no_more_of_its_groups_than_its_own_rate() {
     let mut configs = sites(2, 2);
     configs[1].multicast = vec![section("239.1.0.0/16", 80_000)];
