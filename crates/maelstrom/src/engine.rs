@@ -193,7 +193,7 @@ impl Engine {
                 self.leaving_us = crate::passive::clock_us().max(self.leaving_us);
             }
             taken += 1;
-            let Self { gateway, out, scratch, counts, leaving_us, .. } = self;
+            let Self { gateway, out, scratch, counts, leaving_us, capturing, .. } = self;
             let Some(tunnel) = &mut outlets.tunnel else { return Ok(false) };
             let Some((offload, packet)) = tunnel.recv()? else {
                 gateway.flush_tunnels(*leaving_us, out);
@@ -203,7 +203,7 @@ impl Engine {
                 return Ok(false);
             };
             let cut = segment::cut(packet, &offload, scratch, |packet| {
-                gateway.handle_tunnelled(*leaving_us, packet, out);
+                enter_tunnel(*leaving_us, packet, gateway, out, capturing);
             });
             packets += cut.unwrap_or(0).max(1);
             if cut.is_err() {
@@ -291,6 +291,21 @@ fn leave(
     }
 }
 
+/// Passes a packet for the site of a peer in tunnel mode to the core.
+fn enter_tunnel(
+    now_us: u64,
+    packet: &[u8],
+    gateway: &mut Gateway,
+    out: &mut Outbox,
+    capturing: &mut Capturing,
+) {
+    let before = capturing.is_active().then(|| *gateway.refused());
+    gateway.handle_tunnelled(now_us, packet, out);
+    if let Some(before) = before {
+        capturing.on_tunnelled(now_us, packet, &before, gateway.refused());
+    }
+}
+
 fn flush(
     out: &mut Outbox,
     pulse: &Pulse,
@@ -344,14 +359,16 @@ fn inject(
             if outlets.is_silent {
                 continue;
             }
+            let mut result = Ok(());
             if groups::is_to_group(packet) {
                 groups::hand_out(&mut outlets.groups, gateway, packet);
-                continue;
+            } else if let Some(tunnel) = &mut outlets.tunnel {
+                tunnel.send(packet);
+            } else {
+                result = Err(Uninjected::Untaken);
+                gateway.handle_uninjected(origin, Uninjected::Untaken);
             }
-            match &mut outlets.tunnel {
-                Some(tunnel) => tunnel.send(packet),
-                None => gateway.handle_uninjected(origin, Uninjected::Untaken),
-            }
+            capturing.on_handed_on(origin, packet, result);
             continue;
         }
         let wan = outlets.wan_of.get(origin.peer).copied().unwrap_or_default();

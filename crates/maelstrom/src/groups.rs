@@ -199,7 +199,7 @@ impl Engine {
                 return;
             }
             let cut = segment::cut(captured.packet, &captured.offload, &mut scratch, |packet| {
-                self.gateway.handle_group_packet(self.leaving_us, section, packet, &mut self.out);
+                self.hear(section, packet);
                 // One packet becomes a datagram for each site.
                 if self.out.is_nearly_full() {
                     self.flush(outlets);
@@ -210,6 +210,18 @@ impl Engine {
         self.group_scratch = scratch;
         let drained = drained?;
         Ok((drained.more, drained.packets))
+    }
+
+    /// Passes a packet that was heard on the LAN of a section to the core.
+    fn hear(&mut self, section: usize, packet: &[u8]) {
+        let count = |gateway: &Gateway| gateway.multicast().nth(section).map(|(_, counts)| counts);
+        let before = if self.capturing.is_active() { count(&self.gateway) } else { None };
+        self.gateway.handle_group_packet(self.leaving_us, section, packet, &mut self.out);
+        if let Some(before) = before
+            && let Some(after) = count(&self.gateway)
+        {
+            self.capturing.on_heard(self.leaving_us, packet, &before, &after);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
-use maelstrom_core::counters::{Rejected, Uninjected, Unprotected};
+use maelstrom_core::counters::{Rejected, Unforwarded, Uninjected, Unprotected};
 use maelstrom_core::wire::{Outer, SealedHeader};
 use netio::checksum::Sum;
 
@@ -14,6 +14,10 @@ use crate::config::GatewayConfig;
 pub(super) enum Event {
     /// A packet left this site; why it was not protected.
     Left(Option<Unprotected>),
+    /// A packet for the site of a peer in tunnel mode; why it was dropped.
+    Tunnelled(Option<Unprotected>),
+    /// A packet to an IP group, from a host of this site; why it does not cross.
+    Heard(Option<Unforwarded>),
     /// A packet arrived from the site of a peer.
     Arrived,
     /// A datagram of ours.
@@ -63,6 +67,21 @@ impl Names {
                 let text = match reason {
                     None => format!("left for {to}, protected"),
                     Some(reason) => format!("left for {to}, not protected: {reason}"),
+                };
+                (bytes.to_vec(), false, text)
+            }
+            Event::Tunnelled(reason) => {
+                let to = self.owner(addresses(bytes).map(|[_, to]| to));
+                let text = match reason {
+                    None => format!("left for {to} by the tunnel"),
+                    Some(reason) => format!("dropped before the tunnel to {to}: {reason}"),
+                };
+                (bytes.to_vec(), false, text)
+            }
+            Event::Heard(reason) => {
+                let text = match reason {
+                    None => "left for the far sites that want its group".to_owned(),
+                    Some(reason) => format!("not for far sites: {reason}"),
                 };
                 (bytes.to_vec(), false, text)
             }
@@ -183,6 +202,16 @@ mod tests {
         assert_eq!(said(Event::Left(None)), left("left for osaka, protected"));
         let reason = Unprotected::PeerDown;
         assert_eq!(said(Event::Left(Some(reason))), left("left for osaka, not protected: peer down"));
+        assert_eq!(said(Event::Tunnelled(None)), left("left for osaka by the tunnel"));
+        assert_eq!(
+            said(Event::Tunnelled(Some(reason))),
+            left("dropped before the tunnel to osaka: peer down")
+        );
+        assert_eq!(said(Event::Heard(None)), left("left for the far sites that want its group"));
+        assert_eq!(
+            said(Event::Heard(Some(Unforwarded::Expiring))),
+            left("not for far sites: time to live ends here")
+        );
         assert_eq!(said(Event::Arrived), (true, "arrived from no peer".to_owned()));
         let recovered = Event::Recovered { peer: 0, repair: Some(4711), late_us: Some(3_210), refused: None };
         assert_eq!(

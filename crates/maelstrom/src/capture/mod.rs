@@ -23,9 +23,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use daemon::control::Control;
-use maelstrom_core::PeerConfig;
-use maelstrom_core::counters::{Rejected, RejectedCounts, Uninjected, Unprotected, UnprotectedCounts};
+use maelstrom_core::counters::{
+    Rejected, RejectedCounts, Unforwarded, Uninjected, Unprotected, UnprotectedCounts,
+};
 use maelstrom_core::outbox::Origin;
+use maelstrom_core::{MulticastCounts, PeerConfig};
 use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt};
 use tracing::{info, warn};
 
@@ -190,8 +192,34 @@ impl Capturing {
         before: &UnprotectedCounts,
         after: &UnprotectedCounts,
     ) {
-        let grown = |reason: &&Unprotected| after.count(**reason) > before.count(**reason);
-        self.offer(at_us, Event::Left(Unprotected::ALL.iter().find(grown).copied()), packet);
+        self.offer(at_us, Event::Left(grown(before, after)), packet);
+    }
+
+    /// Notes a packet for the site of a peer in tunnel mode. `before`, `after`: counts of those dropped.
+    pub(crate) fn on_tunnelled(
+        &mut self,
+        at_us: u64,
+        packet: &[u8],
+        before: &UnprotectedCounts,
+        after: &UnprotectedCounts,
+    ) {
+        self.offer(at_us, Event::Tunnelled(grown(before, after)), packet);
+    }
+
+    /// Notes a packet to an IP group that a host of this site has sent. `before`, `after`: counts of its
+    /// section, of which none grows if it is only a report about members.
+    pub(crate) fn on_heard(
+        &mut self,
+        at_us: u64,
+        packet: &[u8],
+        before: &MulticastCounts,
+        after: &MulticastCounts,
+    ) {
+        let grown = |reason: &&Unforwarded| after.dropped.count(**reason) > before.dropped.count(**reason);
+        let dropped = Unforwarded::ALL.iter().find(grown).copied();
+        if dropped.is_some() || after.forwarded > before.forwarded {
+            self.offer(at_us, Event::Heard(dropped), packet);
+        }
     }
 
     /// Notes a packet that arrived from the site of a peer.
@@ -222,6 +250,15 @@ impl Capturing {
         self.offer(clock_us(), Event::Received { peer, from, refused }, datagram);
     }
 
+    /// Notes a packet of a tunnel, which came or was recovered.
+    pub(crate) fn on_handed_on(&mut self, origin: Origin, packet: &[u8], result: Result<(), Uninjected>) {
+        if origin.is_recovered {
+            self.on_recovered(origin, packet, result);
+        } else if self.is_active() {
+            self.on_arrived(clock_us(), packet);
+        }
+    }
+
     /// Notes a packet that was recovered.
     pub(crate) fn on_recovered(&mut self, origin: Origin, packet: &[u8], result: Result<(), Uninjected>) {
         if self.is_active() {
@@ -239,6 +276,12 @@ impl Capturing {
             Err(TrySendError::Disconnected(_)) => self.client = None,
         }
     }
+}
+
+/// Reason for which one more packet was counted.
+fn grown(before: &UnprotectedCounts, after: &UnprotectedCounts) -> Option<Unprotected> {
+    let has_grown = |reason: &&Unprotected| after.count(**reason) > before.count(**reason);
+    Unprotected::ALL.iter().find(has_grown).copied()
 }
 
 /// Whether the client is root, or the user of this process.
