@@ -1,5 +1,6 @@
 //! The values that a key may have.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -99,11 +100,20 @@ fn parsed(number: &DeInteger<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
+/// The text of a number in decimal, which needs no prefix to be understood.
+fn decimal<'a>(number: &'a DeInteger<'_>) -> Result<Cow<'a, str>, Fault> {
+    if number.radix() == 10 {
+        return Ok(number.as_str().into());
+    }
+    let value = parsed(number).ok_or_else(|| Fault::out_of_range(shown(number)))?;
+    Ok(value.to_string().into())
+}
+
 fn shown(number: &DeInteger<'_>) -> String {
     match parsed(number) {
         Some(number) => number.to_string(),
         None if number.as_str().len() > 30 => "a number with too many digits".to_owned(),
-        None => number.as_str().to_owned(),
+        None => number.to_string(),
     }
 }
 
@@ -163,7 +173,7 @@ impl<T> Text<T> {
         Self { expected: expected.into(), numbers: false, parse }
     }
 
-    /// A string or a number, which `parse` sees as written in the file.
+    /// A string or a number, which `parse` sees as written in the file, but in decimal.
     pub fn or_number(expected: impl Into<String>, parse: fn(&str) -> Result<T, Fault>) -> Self {
         Self { expected: expected.into(), numbers: true, parse }
     }
@@ -178,7 +188,7 @@ impl<T> Form<T> for Text<T> {
         single(value, faults, |value| match value {
             DeValue::String(text) => (self.parse)(text),
             DeValue::Float(number) if self.numbers => (self.parse)(number.as_str()),
-            DeValue::Integer(number) if self.numbers => (self.parse)(number.as_str()),
+            DeValue::Integer(number) if self.numbers => (self.parse)(&decimal(number)?),
             other => Err(Fault::wrong_type(other)),
         })
     }

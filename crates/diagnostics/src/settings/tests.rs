@@ -44,6 +44,12 @@ crate::settings! {
             default: Fallback::Toml("[\"a\"]"),
             example: "words = [\"a\"]",
         }
+        /// A word or a number.
+        mixed: String {
+            form: Text::or_number("a word or a number", word),
+            default: Fallback::Toml("\"a\""),
+            example: "mixed = 1",
+        }
         /// Different numbers.
         numbers: Vec<u16> {
             form: Integers { min: 1, max: 9, count: 3 },
@@ -104,6 +110,21 @@ fn each_form_accepts_its_values_and_refuses_others() {
     ] {
         assert_eq!(codes(line), [code], "{line}");
     }
+}
+
+#[test]
+fn a_number_beside_words_has_its_value_in_any_base() {
+    for (seen, expected) in
+        [("46", "46"), ("0x2e", "46"), ("0x10", "16"), ("0o17", "15"), ("0b1_01", "5"), ("2.50", "2.50")]
+    {
+        let (draft, report) = read(&format!("[sample]\nword = 'a'\nmixed = {seen}\n"));
+        assert_eq!(report.errors(), 0, "{report}");
+        assert_eq!(draft.mixed.unwrap().value, expected, "{seen}");
+    }
+    let (draft, report) = read("[sample]\nword = 'a'\nmixed = 0x1ffff_ffff_ffff_ffff\n");
+    assert!(draft.mixed.is_none());
+    assert_eq!(report.diagnostics()[0].code, "out-of-range", "{report}");
+    assert!(report.to_string().contains("0x1ffff"), "{report}");
 }
 
 #[test]

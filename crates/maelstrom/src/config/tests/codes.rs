@@ -247,6 +247,16 @@ fn classes_match_by_conditions() {
 }
 
 #[test]
+fn numbers_of_conditions_have_their_value_in_any_base() {
+    let text = with_class("match = { dscp = [0x2e], ports = [0x1F90, 0b11], protocol = [0x11, 0o57] }");
+    let matches = configuration(&text).classes.remove(0).matches;
+    assert_eq!((matches.dscp, matches.protocol), (vec![46], vec![17, 47]));
+    assert_eq!(matches.ports, [8_080..=8_080, 3..=3]);
+    let text = GOOD.replace("[code]", "[code]\nrepair_dscp = 0x2e");
+    assert_eq!(configuration(&text).code.repair_dscp, maelstrom_core::RepairDscp::Fixed(46));
+}
+
+#[test]
 fn mistakes_in_a_class_are_named() {
     for (lines, code, said) in [
         ("match = { dscp = [64] }", "out-of-range", "a table of conditions"),
