@@ -56,3 +56,42 @@ impl Exporter {
         self.0 = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use super::*;
+    use crate::config::tests::configuration;
+
+    fn config(metrics: SocketAddr) -> GatewayConfig {
+        configuration(&format!(
+            "[gateway]\nwan = 'w'\nlisten = '10.0.0.1:1'\ncontrol = '/nowhere/x.sock'\nmetrics = '{metrics}'\n\
+             [[peer]]\naddress = '10.0.0.2:1'\nnetworks = ['10.2.0.0/16']\nkey_file = 'peer.key'\n"
+        ))
+    }
+
+    /// Whether somebody answers a scrape, be it with an error because there is no gateway.
+    fn answers(port: u16) -> bool {
+        let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return false };
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.starts_with("HTTP/1.1 503 ")
+    }
+
+    #[test]
+    fn metrics_are_there_after_a_reload_that_moves_the_control_socket_or_widens_the_address() {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let mut exporter = Exporter::start(&config(free));
+        assert!(answers(free.port()));
+        exporter.stop();
+        exporter.configure(&config(free));
+        assert!(answers(free.port()), "after a move of the control socket");
+        exporter.configure(&config((Ipv4Addr::UNSPECIFIED, free.port()).into()));
+        assert!(answers(free.port()), "at a wider address");
+        exporter.stop();
+        assert!(!answers(free.port()));
+    }
+}

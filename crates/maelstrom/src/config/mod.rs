@@ -169,4 +169,4 @@ fn read_key(path: &Path) -> Result<PeerKey, KeyError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

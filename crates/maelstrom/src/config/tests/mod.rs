@@ -89,7 +89,7 @@ fn keys_of(section: &str) -> Vec<KeyInfo> {
     layout.keys().filter(|(name, ..)| *name == section).map(|(_, _, key)| key.clone()).collect()
 }
 
-fn configuration(text: &str) -> GatewayConfig {
+pub(crate) fn configuration(text: &str) -> GatewayConfig {
     let (draft, report) = examined(text);
     assert_eq!(report.errors(), 0, "{report}");
     draft.unwrap().finish()
