@@ -104,32 +104,49 @@ impl Losses {
         self
     }
 
-    /// Adds these losses to the records of the same peers, given in the order of the gateway. They have the
-    /// same address if the file states it, and else the same name, or the same host. The records were taken
-    /// `elapsed_minutes` ago, at the minute `taken` of their clock.
+    /// Adds these losses to the records of the same peers ([`Losses::of_peers`]), given in the order of the
+    /// gateway; returns the labels of those that have a record and belong to none of these. The records were
+    /// taken `elapsed_minutes` ago, at the minute `taken` of their clock.
     pub(crate) fn recall(
         &self,
         gateway: &mut Gateway,
         peers: &[Peer],
         now_us: u64,
         (elapsed_minutes, taken): (u64, Option<u64>),
-    ) {
-        for (index, wanted) in peers.iter().enumerate() {
-            let is_it = |saved: &&PeerLosses| match wanted.whereabouts {
-                Whereabouts::Stated => saved.address == wanted.address,
-                Whereabouts::Named | Whereabouts::Unstated => {
-                    let has_name = saved.name.is_some() && saved.name == wanted.name;
-                    let is_of_host = wanted.host.is_some() && saved.host == wanted.moving();
-                    has_name || (saved.name.is_none() && is_of_host)
-                }
-            };
-            let Some(peer) = self.peers.iter().find(is_it) else { continue };
+    ) -> Vec<String> {
+        let owners = self.of_peers(peers);
+        for (index, peer) in owners.iter().enumerate().filter_map(|(index, at)| Some((index, (*at)?))) {
+            let peer = &self.peers[peer];
             let spans = |spans: &[Span]| spans.iter().map(|span| (span.ago, span.tally())).collect();
             let history = [spans(&peer.minutes), spans(&peer.hours), spans(&peer.days)];
             let runs: Vec<(u32, u32)> = peer.trace.chunks_exact(2).map(|run| (run[0], run[1])).collect();
             let latest = &runs[runs.len().saturating_sub(RUNS_MAX + 1)..];
             gateway.record_mut(index).recall(now_us, elapsed_minutes, taken, &history, latest);
         }
+        let left = self.peers.iter().enumerate().filter(|(at, _)| !owners.contains(&Some(*at)));
+        left.filter(|(_, peer)| peer.has_record()).map(|(_, peer)| peer.label()).collect()
+    }
+
+    /// Finds the place of each of these peers here. A peer whose address the file states has the same
+    /// address, or else, if its address has been edited, the same name. Others have the same name, or the
+    /// same host.
+    fn of_peers(&self, peers: &[Peer]) -> Vec<Option<usize>> {
+        let is_stated = |peer: &Peer| peer.whereabouts == Whereabouts::Stated;
+        let has_name = |saved: &PeerLosses, wanted: &Peer| saved.name.is_some() && saved.name == wanted.name;
+        // An address counts for more than a name: the link to it is the one whose losses were recorded.
+        let is_at_another =
+            |saved: &PeerLosses| peers.iter().any(|other| is_stated(other) && other.address == saved.address);
+        let place = |wanted: &Peer| {
+            let position = |is_it: &dyn Fn(&PeerLosses) -> bool| self.peers.iter().position(is_it);
+            if is_stated(wanted) {
+                position(&|saved| saved.address == wanted.address)
+                    .or_else(|| position(&|saved| has_name(saved, wanted) && !is_at_another(saved)))
+            } else {
+                let is_of_host = |saved: &PeerLosses| wanted.host.is_some() && saved.host == wanted.moving();
+                position(&|saved| has_name(saved, wanted) || (saved.name.is_none() && is_of_host(saved)))
+            }
+        };
+        peers.iter().map(place).collect()
     }
 }
 
@@ -151,6 +168,12 @@ impl PeerLosses {
             trace: peer.record.trace().into_iter().flat_map(|(arrived, lost)| [arrived, lost]).collect(),
             course: Vec::new(),
         }
+    }
+
+    /// Whether any packet was counted.
+    fn has_record(&self) -> bool {
+        let has_spans = [&self.minutes, &self.hours, &self.days].into_iter().any(|spans| !spans.is_empty());
+        has_spans || self.trace.iter().any(|&run| run > 0)
     }
 
     /// The peer in tables: its name, or else its address as the file states it.
@@ -286,12 +309,76 @@ pub fn read(control: &Path) -> Result<Losses, StatusError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::configuration;
 
     #[test]
     fn only_buckets_with_runs_are_shown() {
         let shown = buckets(&[2, 0, 0, 1, 5]);
         let expected = [(1, Some(1), 2), (5, Some(8), 1), (9, None, 5)];
         assert_eq!(shown, expected.map(|(from, to, count)| BurstStatus { from, to, count }));
+    }
+
+    fn saved(name: Option<&str>, address: &str, packets: u64) -> PeerLosses {
+        let spans = |packets| match packets {
+            0 => Vec::new(),
+            _ => vec![Span::of(0, &Tally { packets, ..Tally::default() })],
+        };
+        PeerLosses {
+            name: name.map(str::to_owned),
+            host: None,
+            address: address.parse().unwrap(),
+            packets_per_second: 0,
+            rate: "1/8".to_owned(),
+            is_auto: true,
+            late_us: 0,
+            minutes: spans(packets),
+            hours: Vec::new(),
+            days: Vec::new(),
+            trace: Vec::new(),
+            course: Vec::new(),
+        }
+    }
+
+    /// A configuration with these peers.
+    fn config(peers: &[(Option<&str>, &str)]) -> GatewayConfig {
+        let mut text = "[gateway]\nwan = 'w'\nlisten = '203.0.113.1:4700'\n".to_owned();
+        for (n, (name, address)) in peers.iter().enumerate() {
+            let name = name.map_or(String::new(), |name| format!("name = '{name}'\n"));
+            text += &format!("[[peer]]\n{name}address = '{address}'\n");
+            text += &format!("networks = ['10.82.{n}.0/24']\nkey_file = '{n}.key'\n");
+        }
+        configuration(&text)
+    }
+
+    const AT: [&str; 4] = ["203.0.113.2:4700", "203.0.113.3:4700", "203.0.113.4:4700", "203.0.113.5:4700"];
+
+    #[test]
+    fn a_record_belongs_to_the_address_or_else_to_the_name() {
+        let of = |record: &[(Option<&str>, &str)], wanted: &[(Option<&str>, &str)]| {
+            let peers = record.iter().map(|(name, address)| saved(*name, address, 1)).collect();
+            Losses { schema: String::new(), peers }.of_peers(&config(wanted).peers)
+        };
+        let (osaka, kobe) = (Some("osaka"), Some("kobe"));
+        let both = [(osaka, AT[0]), (kobe, AT[1])];
+        assert_eq!(of(&both, &both), [Some(0), Some(1)]);
+        assert_eq!(of(&both, &[(kobe, AT[2]), (osaka, AT[0])]), [Some(1), Some(0)], "another address");
+        assert_eq!(of(&both, &[(None, AT[1]), (osaka, AT[3])]), [Some(1), Some(0)], "another name");
+        assert_eq!(of(&both, &[(osaka, AT[1]), (kobe, AT[0])]), [Some(1), Some(0)], "exchanged addresses");
+        assert_eq!(of(&both, &[(osaka, AT[2]), (kobe, AT[0])]), [None, Some(0)], "it belongs to the address");
+        assert_eq!(of(&[(None, AT[0])], &[(None, AT[1]), (osaka, AT[2])]), [None, None]);
+    }
+
+    #[test]
+    fn records_that_belong_to_no_peer_are_told() {
+        let config = config(&[(Some("osaka"), AT[2])]);
+        let core = crate::ports::core_config(&config, 1_500).unwrap();
+        let mut gateway = Gateway::new(core, [7; 32]).unwrap();
+        let peers =
+            vec![saved(None, AT[0], 5), saved(Some("osaka"), AT[1], 77), saved(Some("kobe"), AT[3], 0)];
+        let left = Losses { schema: String::new(), peers }.recall(&mut gateway, &config.peers, 0, (0, None));
+        assert_eq!(left, [AT[0]], "and not those that are empty");
+        let [minutes, ..] = gateway.peers().next().unwrap().record.history();
+        assert_eq!(minutes.iter().map(|(_, tally)| tally.packets).sum::<u64>(), 77);
     }
 
     #[test]

@@ -70,7 +70,16 @@ impl Store {
         match read(path) {
             Ok(Some(saved)) => {
                 let elapsed_minutes = since_1970_s().saturating_sub(saved.saved_s) / 60;
-                saved.losses.recall(gateway, &config.peers, now_us, (elapsed_minutes, saved.minute));
+                let left =
+                    saved.losses.recall(gateway, &config.peers, now_us, (elapsed_minutes, saved.minute));
+                if !left.is_empty() {
+                    let kept = keep_copy(path, ".former");
+                    warn!(
+                        "the record of losses {} has peers that the configuration lacks by address and by name, and goes                          on without them: {}; {kept}",
+                        path.display(),
+                        left.join(", ")
+                    );
+                }
             }
             // Each try to write it tells why there is no record.
             Ok(None) | Err(Unreadable::NoFile) => {}
@@ -190,6 +199,15 @@ fn set_aside(path: &Path, ending: &str) -> String {
     match fs::rename(path, &aside) {
         Ok(()) => format!("it is kept as {}", aside.display()),
         Err(error) => format!("it will be overwritten, because it cannot be renamed: {error}"),
+    }
+}
+
+/// Copies a file that will be replaced. Says in words where the copy is.
+fn keep_copy(path: &Path, ending: &str) -> String {
+    let copy = with_ending(path, ending);
+    match fs::copy(path, &copy) {
+        Ok(_) => format!("the whole record is kept as {}", copy.display()),
+        Err(error) => format!("it cannot be kept: {error}"),
     }
 }
 
@@ -320,6 +338,19 @@ mod tests {
         }
         assert!(directory.is_dir() && !fs::metadata(&device).unwrap().is_file());
         assert_eq!(fs::read_dir(&place.0).unwrap().count(), 3, "nothing is renamed or left behind");
+    }
+
+    #[test]
+    fn a_record_with_a_peer_that_is_gone_is_kept_beside_its_successor() {
+        let place = Place::new("gone");
+        fs::write(place.file(), "of a peer that is gone").unwrap();
+        assert!(keep_copy(&place.file(), ".former").starts_with("the whole record is kept as"));
+        // A start that fails before the first write leaves the record in place.
+        assert!(place.file().exists());
+        write(&place.file(), &saved(77)).unwrap();
+        let kept = fs::read_to_string(with_ending(&place.file(), ".former")).unwrap();
+        assert_eq!(kept, "of a peer that is gone");
+        assert!(keep_copy(&place.0.join("none"), ".former").starts_with("it cannot be kept: "));
     }
 
     #[test]
