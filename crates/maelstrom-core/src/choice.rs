@@ -41,9 +41,12 @@ impl Choice {
         })
     }
 
-    /// Continues an egress that had another code.
+    /// Continues an egress that had another code. Repairs fit the path from the rate `floor` on, which is
+    /// told only when it changes.
     #[must_use]
-    pub(crate) fn continuing(mut self, counts: &EgressCounts) -> Self {
+    pub(crate) fn continuing(mut self, counts: &EgressCounts, floor: RepairRate) -> Self {
+        self.situation.floor = Some(floor);
+        self.controller.begin_within(self.situation);
         self.packets.begin_at(counts.source_packets);
         self.repairs = (counts.repair_packets, counts.repair_bytes);
         self

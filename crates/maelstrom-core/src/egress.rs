@@ -107,9 +107,9 @@ impl Egress {
         self.answers.reconfigure(config.requests, config.cache_bytes(config.peers.len()));
         let mut code = config.code();
         let chosen = self.auto.take();
-        let counts = &self.sender.counts;
+        let (counts, floor) = (&self.sender.counts, self.floor.rate());
         self.auto = Choice::of(config).map(|start| {
-            chosen.map_or_else(|| start.continuing(counts), |chosen| chosen.reconfigured(config))
+            chosen.map_or_else(|| start.continuing(counts, floor), |chosen| chosen.reconfigured(config))
         });
         if let (Some(decision), Code::Sliding(sliding)) = (self.decision(), &mut code) {
             (sliding.rate, sliding.window, sliding.stripes) =

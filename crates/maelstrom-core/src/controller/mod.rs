@@ -172,6 +172,16 @@ impl Controller {
         }
     }
 
+    /// Begins with a rate that the path and the operator allow.
+    pub fn begin_within(&mut self, situation: Situation) {
+        self.situation = situation;
+        let Range { floor, cap, .. } = self.range();
+        self.wanted = self.wanted.clamp(floor, cap);
+        self.decision.rate = LADDER[self.wanted];
+        let shape = self.plan().shape(self.decision.rate);
+        (self.decision.window, self.decision.stripes) = (shape.packets, shape.stripes);
+    }
+
     /// Changes the targets; what is known of the link stays.
     pub fn set_targets(&mut self, targets: Targets) {
         self.targets = targets;

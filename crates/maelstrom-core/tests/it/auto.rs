@@ -234,6 +234,39 @@ fn a_reload_to_the_default_code_begins_with_the_present_pace() {
 }
 
 #[test]
+fn a_reload_to_the_default_code_keeps_to_the_rates_whose_repairs_fit_the_path() {
+    let fixed = Schedule::Sliding { rate: rate("3/8"), window: 512, density: 15 };
+    let targets = Targets::default();
+    let mut pair = Pair::new([A, B].map(|side| Config { schedule: fixed.clone(), ..auto(side, targets) }));
+    pair.delay_us = 40_000;
+    pair.run_until_up();
+    let mut n = 0_u32;
+    let mut send = |pair: &mut Pair, packets: u32| {
+        for _ in 0..packets {
+            let packet = udp(A, n as u16, &[&n.to_be_bytes()[..], &[7; 1_318]].concat());
+            assert_eq!(packet.len(), 1_350);
+            pair.send(A, &packet, false);
+            pair.advance(EVERY_US);
+            n += 1;
+        }
+    };
+    send(&mut pair, 5_000);
+    let cut = |pair: &Pair| pair.status(A, |peer| peer.egress.cut_in_two);
+    assert_eq!(cut(&pair), 0);
+    let floor = maelstrom_core::auto::floor(1_350, config(A).wan_mtu, false).unwrap();
+    assert!(floor > START, "{floor}");
+    pair.gateways[A].reconfigure(auto(A, targets)).unwrap();
+    assert_eq!((decision(&pair).rate, decision(&pair).limit), (floor, Limit::Unknown));
+    for _ in 0..20 {
+        send(&mut pair, 1_000);
+        assert!(decision(&pair).rate >= floor, "{}", decision(&pair));
+    }
+    // The floor limits the rate; nothing is lost.
+    assert_eq!((decision(&pair).rate, decision(&pair).limit), (floor, Limit::Mtu));
+    assert_eq!(cut(&pair), 0);
+}
+
+#[test]
 fn a_reload_that_begins_sessions_again_keeps_what_was_recorded_of_the_link() {
     let mut pair = up(Targets::default());
     let (lost, _) = stream(&mut pair, 3_000, 0.01, 91);
