@@ -27,6 +27,8 @@ pub struct EgressCounts {
     pub long_packets: u64,
     /// Products of packets and coefficients in the repairs of a sliding window.
     pub products: u64,
+    /// Repairs sent, each in one datagram or in two.
+    pub repairs: u64,
     /// Datagrams sent with repairs.
     pub repair_packets: u64,
     /// Of these, those that left because packets could not wait for others: after a silence, or for a
@@ -217,12 +219,15 @@ impl RepairSender {
         }
         let before = self.counts.repair_packets;
         self.send_repair(repair, lag, outlet);
-        if self.counts.repair_packets > before {
+        let is_sent = self.counts.repair_packets > before;
+        if is_sent {
             self.caps.on_repair();
         }
         if repair.symbol.is_empty() {
             self.counts.name_packets += self.counts.repair_packets - before;
             self.counts.repair_packets = before;
+        } else {
+            self.counts.repairs += u64::from(is_sent);
         }
     }
 
@@ -304,6 +309,7 @@ impl RepairSender {
             }
             if self.counts.repair_packets > before {
                 self.caps.on_repair();
+                self.counts.repairs += 1;
             }
         }
         behind.clear();

@@ -186,7 +186,7 @@ const OF_DIRECTIONS: [OfDirection; 7] = [
         [peer.ingress.source_bytes, peer.egress.source_bytes]
     }),
     ("undrop_gateway_repairs", "Repairs that arrived, or were sent.", |peer| {
-        [peer.ingress.loss.repairs_received, peer.egress.repair_packets]
+        [peer.ingress.loss.repairs_received, peer.egress.repairs]
     }),
     ("undrop_gateway_packets_settled", "Packets whose fate is known.", |peer| {
         [peer.ingress.loss.packets, peer.far.packets]

@@ -195,6 +195,9 @@ pub struct EgressStatus {
     /// Of these packets, those longer than `packet_max`, whose repairs may have to be cut in two.
     #[serde(default)]
     pub long_packets: u64,
+    /// Repairs sent, each in one datagram or in two.
+    #[serde(default)]
+    pub repairs: u64,
     /// Repair datagrams sent.
     pub repair_packets: u64,
     /// Of these, those sent because packets could not wait for others: after a silence, or for a deadline.
@@ -393,6 +396,7 @@ impl EgressStatus {
             source_packets: egress.source_packets,
             source_bytes: egress.source_bytes,
             long_packets: egress.long_packets,
+            repairs: egress.repairs,
             repair_packets: egress.repair_packets,
             repairs_out_of_turn: egress.repairs_out_of_turn,
             repair_bytes: egress.repair_bytes,

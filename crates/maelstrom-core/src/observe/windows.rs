@@ -72,8 +72,8 @@ pub struct Sample {
     pub sent_packets: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Repairs sent.
-    pub repair_packets: u64,
+    /// Repairs sent, each in one datagram or in two: the peer counts those that are whole.
+    pub repairs: u64,
     /// Their bytes on the link.
     pub repair_bytes: u64,
     /// Protected packets that arrived.
@@ -95,7 +95,7 @@ impl Sample {
         Self {
             sent_packets: peer.egress.source_packets,
             sent_bytes: peer.egress.source_bytes,
-            repair_packets: peer.egress.repair_packets,
+            repairs: peer.egress.repairs,
             repair_bytes: peer.egress.repair_bytes,
             received_packets: peer.ingress.source_packets,
             received_bytes: peer.ingress.source_bytes,
@@ -129,7 +129,7 @@ impl Tally for Sample {
         Self {
             sent_packets: with(self.sent_packets, other.sent_packets),
             sent_bytes: with(self.sent_bytes, other.sent_bytes),
-            repair_packets: with(self.repair_packets, other.repair_packets),
+            repairs: with(self.repairs, other.repairs),
             repair_bytes: with(self.repair_bytes, other.repair_bytes),
             received_packets: with(self.received_packets, other.received_packets),
             received_bytes: with(self.received_bytes, other.received_bytes),

@@ -33,6 +33,8 @@ fn cost(us: u64) -> (u64, u64) {
     }
     pair.advance(1_000_000);
     assert!(pair.recovered[B] == sent, "{us}");
+    let repairs = pair.status(A, |peer| peer.egress.repairs);
+    assert_eq!((repairs > 100, repairs), (true, pair.status(B, |peer| peer.report.repairs)));
     pair.status(A, |peer| (peer.egress.tunnel_datagrams, peer.egress.tunnel_bytes))
 }
 

@@ -210,6 +210,9 @@ fn repairs_that_are_cut_in_two_and_renewals_are_counted_in_events() {
     watched.wait(3_000_000);
     let cut = watched.pair.status(B, |peer| peer.egress.cut_in_two);
     assert!(cut > 0 && watched.events().contains(&EventKind::Fragmented { count: cut }), "{cut}");
+    let [.., hour] = watched.observer.windows(0);
+    let repairs = (hour.counts.repairs, hour.counts.there.repairs);
+    assert!(repairs.0 >= cut && repairs.0 == repairs.1, "none is lost: {repairs:?}");
     watched.wait(2 * 3_600_000_000);
     let renewals = watched.pair.status(B, |peer| peer.renewals);
     let told = watched.events().into_iter().map(|kind| match kind {

@@ -154,6 +154,8 @@ fn packets_that_wait_together_share_a_datagram_and_long_ones_are_cut_in_two() {
     pair.advance(100_000);
     assert_eq!(pair.recovered[B].len(), 64);
     assert_eq!(pair.recovered[B][63].len(), 1_500);
+    let repairs = [A, B].map(|side| pair.status(side, |peer| (peer.egress.repairs, peer.report.repairs)));
+    assert!(repairs[A].0 > 0 && repairs[A].0 == repairs[B].1, "whole ones count: {repairs:?}");
 }
 
 #[test]

@@ -298,7 +298,7 @@ impl WindowStatus {
             0 => 0.0,
             covered_us => count as f64 * 1e6 / covered_us as f64,
         };
-        let repairs_lost = counts.repair_packets.saturating_sub(counts.there.repairs);
+        let repairs_lost = counts.repairs.saturating_sub(counts.there.repairs);
         Self {
             span_s,
             covered_ms: window.covered_us / 1_000,
@@ -308,7 +308,7 @@ impl WindowStatus {
             received_packets_per_s: per_second(counts.received_packets),
             received_bits_per_s: 8.0 * per_second(counts.received_bytes),
             overhead_percent: percent(counts.repair_bytes, counts.sent_bytes),
-            repairs_lost_percent: percent(repairs_lost, counts.repair_packets),
+            repairs_lost_percent: percent(repairs_lost, counts.repairs),
             here: FateStatus::of(&counts.here),
             there: FateStatus::of(&counts.there),
             paused_ms: counts.paused_us / 1_000,
@@ -441,7 +441,7 @@ mod tests {
     fn rates_are_those_of_the_time_that_a_window_covers() {
         let mut window = Window { covered_us: 4_000_000, ..Window::default() };
         (window.counts.sent_packets, window.counts.sent_bytes) = (400, 1_000);
-        (window.counts.repair_packets, window.counts.repair_bytes) = (50, 125);
+        (window.counts.repairs, window.counts.repair_bytes) = (50, 125);
         window.counts.there.repairs = 49;
         let status = WindowStatus::of(10, &window);
         assert_eq!((status.sent_packets_per_s, status.sent_bits_per_s), (100.0, 2_000.0));
