@@ -175,6 +175,10 @@ pub struct EgressStatus {
     /// Longest burst of packets and repairs that this code recovers; no window recovers a longer one.
     #[serde(default)]
     pub longest_burst: u64,
+    /// Longest burst that any code within reach recovers: more than `longest_burst` only if the gateway
+    /// chooses the rate, and then at the highest rate and with the longest window that were allowed.
+    #[serde(default)]
+    pub longest_burst_within_reach: u64,
     /// Reason for the rate of this code; null unless the gateway chooses it.
     #[serde(default)]
     pub choice: Option<String>,
@@ -385,10 +389,13 @@ impl PeerStatus {
 impl EgressStatus {
     fn of(peer: &maelstrom_core::PeerStatus<'_>) -> Self {
         let egress = peer.egress;
+        let longest_burst = peer.code.longest_burst() as u64;
+        let within_reach = peer.decision.map_or(0, |decision| u64::from(decision.longest_burst));
         Self {
             flows_protected_percent: peer.share.fraction() * 100.0,
             code: peer.code.to_string(),
-            longest_burst: peer.code.longest_burst() as u64,
+            longest_burst,
+            longest_burst_within_reach: longest_burst.max(within_reach),
             choice: peer.decision.map(ToString::to_string),
             choice_id: peer.decision.map(|decision| decision.limit.id().to_owned()),
             repairs_per_packet: peer.code.overhead(),

@@ -62,6 +62,9 @@ pub struct Decision {
     pub window: u16,
     /// Number of stripes of the window, of which a repair contains one.
     pub stripes: u8,
+    /// Longest burst of packets, and of the repairs between them, that the windows recover which were allowed
+    /// since the targets were set, whatever window is chosen at present.
+    pub longest_burst: u16,
     /// Whether the processor has no time for more packets in a repair.
     pub is_short: bool,
     /// Reason why the rate is not another one.
@@ -85,6 +88,7 @@ impl Decision {
         rate: START,
         window: WINDOW,
         stripes: 1,
+        longest_burst: 0,
         is_short: false,
         limit: Limit::Unknown,
         loss: 0.0,
@@ -185,6 +189,7 @@ impl Controller {
     /// Changes the targets; what is known of the link stays.
     pub fn set_targets(&mut self, targets: Targets) {
         self.targets = targets;
+        self.decision.longest_burst = 0;
     }
 
     /// Changes the number of products for each packet that the processor has time for.
@@ -274,6 +279,7 @@ impl Controller {
         let is_known = self.usual_late_us().is_some() || !situation.deadlines.has_usual;
         let longest_us = situation.deadlines.longest_us(self.usual_late_us()).filter(|_| is_known);
         self.reach.bound(situation.per_second, longest_us);
+        self.note_longest_burst();
         self.history.add(now_us, &Counts::default());
         let delay_us = situation.rtt_us.unwrap_or(0) + NEWS_US;
         let range = self.range();
@@ -361,6 +367,15 @@ impl Controller {
             }
         }
         span
+    }
+
+    /// Takes the longest burst that the longest window recovers at the highest rate. Slow traffic has shorter
+    /// windows for a while, which says nothing of the bursts of faster traffic.
+    fn note_longest_burst(&mut self) {
+        let rate = LADDER[self.range().cap].as_f64();
+        // Less than the window, which is a `u16`.
+        let burst = (f64::from(self.reach.window_max) * rate / (1.0 + rate)) as u16;
+        self.decision.longest_burst = self.decision.longest_burst.max(burst);
     }
 
     /// Rates that the path and the operator allow.

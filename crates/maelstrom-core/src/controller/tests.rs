@@ -209,6 +209,34 @@ fn the_operator_bounds_the_rate() {
 }
 
 #[test]
+fn an_egress_with_another_code_before_begins_within_the_bounds() {
+    for (floor, rate_max, expected) in
+        [("1/40", "3/8", "1/8"), ("1/4", "3/8", "1/4"), ("1/4", "3/16", "3/16"), ("1/40", "1/16", "1/16")]
+    {
+        let mut controller = Controller::new(Targets { rate_max: rate(rate_max), ..Targets::default() });
+        controller.begin_within(Situation { floor: Some(rate(floor)), ..Situation::default() });
+        let &Decision { rate: begun, limit, window, .. } = controller.decision();
+        assert_eq!((begun, limit, window), (rate(expected), Limit::Unknown, WINDOW), "{floor} to {rate_max}");
+    }
+}
+
+#[test]
+fn the_longest_burst_is_that_of_the_highest_rate_and_of_the_longest_window_so_far() {
+    let targets = Targets { late_us: Some(200_000), ..Targets::default() };
+    let mut link = Link::new(Targets::default());
+    let decision = link.seconds(2, 0, 0, 0);
+    assert_eq!((decision.rate, decision.longest_burst), (LADDER[0], 139));
+    link.controller.set_targets(targets);
+    assert_eq!(link.tenth(0, 0, 0).longest_burst, 279);
+    // At night, few packets come in time.
+    link.situation.per_second = 10;
+    let decision = link.tenth(0, 0, 0);
+    assert_eq!((decision.window, decision.longest_burst), (WINDOW, 279));
+    link.controller.set_targets(Targets { rate_max: rate("1/8"), ..targets });
+    assert_eq!(link.tenth(0, 0, 0).longest_burst, 56);
+}
+
+#[test]
 fn bursts_that_no_rate_recovers_do_not_raise_it() {
     let mut link = Link::new(Targets::default());
     // Bursts of 400 defeat any window of 512 at 3/8. They are no full queue.

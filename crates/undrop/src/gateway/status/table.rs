@@ -258,11 +258,14 @@ fn peer_line(text: &mut String, peer: &PeerStatus) {
     );
 }
 
-/// Appends the code in force, its reason, and the bursts that it cannot recover.
+/// Appends the code in force, its reason, and the bursts that it cannot recover. `auto` chooses another code
+/// where bursts call for one, so that only those count against it that no code within its reach recovers.
 fn code(text: &mut String, peer: &PeerStatus) {
     let egress = &peer.egress;
     row(text, "code", &format!("{}, recovers bursts of up to {}", egress.code, number(egress.longest_burst)));
-    let longer = peer.far.burst_histogram.iter().filter(|burst| burst.from > egress.longest_burst);
+    // A gateway of an earlier version does not tell the reach.
+    let longest = egress.longest_burst.max(egress.longest_burst_within_reach);
+    let longer = peer.far.burst_histogram.iter().filter(|burst| burst.from > longest);
     let longer: u64 = longer.map(|burst| burst.count).sum();
     if longer > 0 {
         let remedy = match egress.code.split(' ').next() {
@@ -273,7 +276,7 @@ fn code(text: &mut String, peer: &PeerStatus) {
             }
             _ => "a window recovers nothing of them; wide layers recover a part",
         };
-        row(text, "LONG BURSTS", &format!("{} were longer: {remedy}", number(longer)));
+        row(text, "LONG BURSTS", &format!("{} of more than {}: {remedy}", number(longer), number(longest)));
     }
     if let Some(choice) = &egress.choice {
         row(text, "", choice);
@@ -498,6 +501,7 @@ mod tests {
                 flows_protected_percent: 12.5,
                 code: "sliding (512; 1/8)".to_owned(),
                 longest_burst: 56,
+                longest_burst_within_reach: 139,
                 choice: Some("1/8: 1.0 % lost; 1/12 would leave 40 in a million".to_owned()),
                 source_packets: 1_234_567,
                 source_bytes: 1_600_000_000,
@@ -545,7 +549,7 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
                     463,000 repairs, 650.0 MB, overhead 40.6 %, 0 cut in two
                     1,200 of them because no packets followed soon enough: sparse traffic costs more
   code              sliding (512; 1/8), recovers bursts of up to 56
-  LONG BURSTS       1 were longer: a window recovers nothing of them; `late_ms` may lengthen it, and wide layers recover a part
+  LONG BURSTS       1 of more than 139: a window recovers nothing of them; `late_ms` may lengthen it, and wide layers recover a part
                     1/8: 1.0 % lost; 1/12 would leave 40 in a million
   lost there        10,000 of 1,000,000 (1.0000 %), 9,990 recovered, 10 residual (0.0010 %)
   received          990,000 packets, 999 B
@@ -599,16 +603,35 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
         for (code, remedy) in [
             (
                 "sliding (512; 1/8)",
-                "1 were longer: a window recovers nothing of them; `late_ms` may lengthen it",
+                "1 of more than 139: a window recovers nothing of them; `late_ms` may lengthen it",
             ),
-            ("sliding (1024; 1/8)", "1 were longer: a window recovers nothing of them; wide layers"),
-            ("layered (8; 1,11,19)", "1 were longer: layers recover a part of them; longer interleaves"),
-            ("reed-solomon (8,3) x20", "1 were longer: blocks recover a part of them; more blocks"),
+            ("sliding (1024; 1/8)", "1 of more than 139: a window recovers nothing of them; wide layers"),
+            ("layered (8; 1,11,19)", "1 of more than 139: layers recover a part of them; longer interleaves"),
+            ("reed-solomon (8,3) x20", "1 of more than 139: blocks recover a part of them; more blocks"),
         ] {
             status.peers[0].egress.code = code.to_owned();
             let shown = render(&status);
             assert!(shown.contains(&format!("LONG BURSTS       {remedy}")), "{shown}");
         }
+    }
+
+    #[test]
+    fn bursts_that_auto_recovers_at_another_rate_are_no_long_ones() {
+        let mut status = status();
+        let peer = &mut status.peers[0];
+        (peer.egress.code, peer.egress.longest_burst) = ("sliding (512; 1/40)".to_owned(), 12);
+        peer.egress.longest_burst_within_reach = 279;
+        let burst = |from, to| BurstStatus { from, to: Some(to), count: 4 };
+        peer.far.burst_histogram = vec![burst(17, 32), burst(129, 256)];
+        assert!(!render(&status).contains("LONG BURSTS"));
+        status.peers[0].far.burst_histogram.push(burst(513, 1_024));
+        let shown = render(&status);
+        assert!(shown.contains("LONG BURSTS       4 of more than 279: a window recovers"), "{shown}");
+        // A code that the configuration fixes stays as it is.
+        let egress = &mut status.peers[0].egress;
+        (egress.choice, egress.longest_burst_within_reach) = (None, 12);
+        let shown = render(&status);
+        assert!(shown.contains("LONG BURSTS       12 of more than 12: a window recovers"), "{shown}");
     }
 
     #[test]
