@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use ::fec::simulate::{Naming, Report, Simulation, simulate};
+use ::fec::simulate::{Naming, Packet, Report, Simulation, simulate};
 use ::fec::{Code, RepairRate, Scheme};
 use anyhow::{Context as _, bail};
 use loss::LossModel;
@@ -31,8 +31,9 @@ The exit code is 0 even if packets stay lost; see the figures.";
 /// Simulate an erasure code on a link with losses: packets recovered, delay, overhead and processor time.
 ///
 /// Runs the real encoder and decoder without network and clock. Losses hit source and repair packets alike,
-/// in the order of sending. Delays are counted in source packets. Processor times are measured in a run of
-/// their own, with packets of full size.
+/// in the order of sending. Those of a trace are losses of source packets: a repair shares the fate of the
+/// packet with which it leaves. Delays are counted in source packets. Processor times are measured in a run
+/// of their own, with packets of full size.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -240,7 +241,6 @@ impl Args {
             // A run uses several of the 65,536 seeds, so that the runs start far from each other.
             config.seed = ((self.seed.wrapping_add(run)).wrapping_mul(40_503) & 0xffff) as u16;
         }
-        let mut loss = self.loss.seeded(self.seed.wrapping_add(run));
         let simulation = Simulation {
             code,
             packets: self.packets,
@@ -248,7 +248,21 @@ impl Args {
             naming: self.naming(),
             ..Simulation::default()
         };
-        checked(simulate(&simulation, |_| loss.lose())?)
+        checked(simulate(&simulation, self.fates(self.seed.wrapping_add(run)))?)
+    }
+
+    /// Decides which packets are lost. A trace does not count repairs: one of `undrop gateway losses` was
+    /// taken beside repairs of another code, and others without any.
+    fn fates(&self, seed: u64) -> impl FnMut(Packet) -> bool {
+        let mut loss = self.loss.seeded(seed);
+        let counts_repairs = !matches!(self.loss, LossModel::Trace(_));
+        let mut is_lost = false;
+        move |packet| {
+            if counts_repairs || matches!(packet, Packet::Source(_)) {
+                is_lost = loss.lose();
+            }
+            is_lost
+        }
     }
 
     /// Measures processor times in a shorter run with packets of full size.
@@ -264,8 +278,7 @@ impl Args {
             naming: self.naming(),
             clock: Some(clock_ns),
         };
-        let mut loss = self.loss.seeded(self.seed);
-        checked(simulate(&simulation, |_| loss.lose())?)
+        checked(simulate(&simulation, self.fates(self.seed))?)
     }
 }
 
@@ -447,6 +460,22 @@ mod tests {
         assert_eq!((&layered["names"], &sliding["names"]), (&Value::Null, &"early".into()));
         let lossless = json(&format!("{small} --loss none"));
         assert_eq!((&lossless["lost"], &lossless["delay_packets"]["mean"]), (&0.into(), &Value::Null));
+    }
+
+    #[test]
+    fn bursts_of_a_trace_are_of_source_packets() {
+        let file = std::env::temp_dir().join(format!("undrop-runs-{}.txt", std::process::id()));
+        std::fs::write(&file, "runs 5000 100").unwrap();
+        let line = "--packets 20000 --seeds 1 --scheme sliding --window 512";
+        let recovered = |rate: &str| {
+            let figures = json(&format!("{line} --rate {rate} --loss trace:{}", file.display()));
+            assert_eq!(figures["lost"], 3 * 100);
+            figures["recovered_percent"].as_f64().unwrap()
+        };
+        // The last one of a burst may be alone in a window.
+        let (low, high) = (recovered("3/16"), recovered("1/4"));
+        assert!(low < 2.0 && high == 100.0, "{low} {high}");
+        std::fs::remove_file(&file).unwrap();
     }
 
     #[test]
