@@ -102,6 +102,7 @@ pub use outbox::Outbox;
 pub use paths::{Load, PATHS_MAX, PathConfig, PathLoss, PathSet, PathStatus, PathUse, Traffic};
 pub use peer_status::PeerStatus;
 pub use prefixes::overlaps;
+pub use quiet::SILENCE_US;
 pub use resequence::{RESEQUENCE_BYTES_MAX, ResequenceCounts, ResequenceState};
 pub use schedule::Schedule;
 pub use sender::EgressCounts;

@@ -8,7 +8,7 @@
 //! it is worth.
 
 /// Silence after which packets without repair get one.
-pub(crate) const SILENCE_US: u64 = 2_000;
+pub const SILENCE_US: u64 = 2_000;
 /// The round-trip time contains this number of intervals between two repairs out of turn.
 const PER_ROUND_TRIP: u64 = 50;
 /// It contains this number of times from the repair after a silence to the one that follows it at the end of

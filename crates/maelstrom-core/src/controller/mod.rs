@@ -18,7 +18,7 @@ mod thin;
 mod useless;
 
 pub use limit::Limit;
-pub use plan::{Plan, Shape, WINDOW_MIN, window};
+pub use plan::{Plan, SPAN_MIN, Shape, WINDOW_MIN, window};
 pub(crate) use reason::Percent;
 pub use situation::{Situation, Targets};
 

@@ -9,7 +9,7 @@ use crate::forecast::{AUTO_STRIPES_MAX, CANDIDATES};
 /// Smallest window.
 pub const WINDOW_MIN: u16 = 128;
 /// Number of packets for which a loss is never late, so that sparse traffic has any repair in time.
-const SPAN_MIN: u64 = 8;
+pub const SPAN_MIN: u64 = 8;
 
 /// The code in force at an egress, and what its windows may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -47,7 +47,9 @@ pub use draft::GatewayConfig;
 pub use keys::{
     CONTROL_DEFAULT, FILE_DEFAULT, Gateway, NETWORKS_MAX, PEERS_MAX, RATE_MAX, keys_of_schemes, layout,
 };
+pub use maelstrom_core::SILENCE_US;
 pub use maelstrom_core::auto::{LADDER, WINDOW, WINDOW_LONG};
+pub use maelstrom_core::controller::SPAN_MIN;
 pub use maelstrom_core::controller::Targets;
 pub use maelstrom_core::{PeerKey, RepairRate, Schedule, Scheme};
 pub use memory::MEMORY_MAX;

@@ -27,6 +27,11 @@ struct PeerAdvice {
     target: f64,
     /// Repairs for each packet that the peer sends at present.
     rate_in_force: String,
+    /// Whether it is known when a recovered packet is too late. Without a deadline, nothing counts as late.
+    has_deadline: bool,
+    /// Whether packets come so far apart that most repairs leave out of turn, after a silence: sooner than
+    /// the delays of the codes say, and at the cost of more bytes.
+    is_sparse: bool,
     /// The codes; none while nothing was lost.
     codes: Vec<TriedCode>,
     /// The best of them.
@@ -99,6 +104,8 @@ impl PeerAdvice {
             packets: advice.packets,
             target: advice.target,
             rate_in_force: advice.peer.rate.clone(),
+            has_deadline: advice.has_deadline(),
+            is_sparse: advice.is_sparse(),
             codes: advice.trials.iter().map(TriedCode::of).collect(),
             proposals: Proposals { fewest_bytes, shortest_delay, least_processor_time },
             bursts_no_window_recovers: Hopeless { bursts, packets },

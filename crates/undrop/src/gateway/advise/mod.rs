@@ -10,7 +10,9 @@ use std::time::Instant;
 use ::fec::Code;
 use ::fec::simulate::{Naming, Packet, Report, Simulation, apart_bytes, repair_overhead_bytes, simulate};
 use anyhow::bail;
-use maelstrom::config::{LADDER, Schedule, Targets, WINDOW, WINDOW_LONG, keys_of_schemes};
+use maelstrom::config::{
+    LADDER, SILENCE_US, SPAN_MIN, Schedule, Targets, WINDOW, WINDOW_LONG, keys_of_schemes,
+};
 use maelstrom::losses::PeerLosses;
 
 use super::losses::read;
@@ -113,8 +115,13 @@ impl<'a> Advice<'a> {
     fn new(peer: &'a PeerLosses, args: &Args) -> anyhow::Result<Self> {
         let latest = Latest::of(&peer.trace);
         let late_us = args.late_ms.map_or(u64::from(peer.late_us), |ms| 1_000 * u64::from(ms));
-        let late = usize::try_from(late_us * peer.packets_per_second / 1_000_000).unwrap_or(usize::MAX);
-        let late = if late_us == 0 || peer.packets_per_second == 0 { usize::MAX } else { late };
+        let late = if late_us == 0 || peer.packets_per_second == 0 {
+            usize::MAX
+        } else {
+            // Sparse traffic has repairs in time too, as `auto` assumes.
+            let in_time = late_us.saturating_mul(peer.packets_per_second) / 1_000_000;
+            usize::try_from(in_time.max(SPAN_MIN)).unwrap_or(usize::MAX)
+        };
         let mut trials = Vec::new();
         if latest.lost > 0 {
             for schedule in schedules() {
@@ -219,10 +226,29 @@ impl<'a> Advice<'a> {
         self.peer.is_auto && *window == WINDOW && rate.to_string() == self.peer.rate
     }
 
+    /// Whether it is known when a recovered packet is too late.
+    fn has_deadline(&self) -> bool {
+        self.late != usize::MAX
+    }
+
+    /// Whether the peer sends repairs out of turn, because the next packet comes too late for a regular one.
+    fn is_sparse(&self) -> bool {
+        let pace = self.peer.packets_per_second;
+        pace > 0 && SILENCE_US.saturating_mul(pace) < 1_000_000
+    }
+
     /// Facts that the proposals do not consider.
     fn caveats(&self) -> String {
         let mut text = String::new();
-        if self.late == usize::MAX {
+        if self.is_sparse() {
+            let _ = writeln!(
+                text,
+                "\nPackets come more than {} ms apart, so that most repairs leave out of turn, after a silence. They come sooner \
+                 than these figures say, and cost more bytes.",
+                SILENCE_US / 1_000
+            );
+        }
+        if !self.has_deadline() {
             text.push_str(
                 "\nNo deadline is known, so that nothing counts as late: the peer is down, or has a code without \
                  `late_ms`, or there is no traffic. State one with --late-ms.\n",
@@ -399,8 +425,16 @@ fn clock_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::super::losses::tests::peer;
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
 
     fn trial(schedule: Schedule, residual: f64, overhead: f64, p99: usize, ns: u64) -> Trial {
         Trial { schedule, residual, late: 0.0, delays: [1, p99], overhead, ns }
@@ -457,9 +491,30 @@ mod tests {
         assert!(!text.contains("No deadline is known"), "{text}");
         advice.late = usize::MAX;
         assert!(advice.text().contains("No deadline is known"));
+        let advices = [advice];
+        let document = serde_json::to_value(Document::of(&advices)).unwrap();
+        assert_eq!(document["peers"][0]["has_deadline"], false);
+        let [mut advice] = advices;
         // Where no code reaches the target, the best ones count.
         advice.trials.retain(|trial| trial.residual > 1e-4);
         assert_eq!(names(&advice)[1], "sliding (512; 1/32)");
+    }
+
+    #[test]
+    fn figures_for_sparse_traffic_have_a_caveat_and_a_deadline_of_some_packets() {
+        let Command { args } = Command::parse_from(["advise"]);
+        for (packets_per_second, late, is_sparse) in
+            [(50, 8, true), (499, 12, true), (500, 12, false), (10_000, 250, false)]
+        {
+            // Nothing is lost: the codes need not run.
+            let peer = PeerLosses { packets_per_second, ..peer(vec![100, 0]) };
+            let advice = Advice::new(&peer, &args).unwrap();
+            assert_eq!(advice.late, late, "{packets_per_second}");
+            assert_eq!(advice.caveats().contains("leave out of turn"), is_sparse, "{packets_per_second}");
+            let document = serde_json::to_value(Document::of(&[advice])).unwrap();
+            let peer = &document["peers"][0];
+            assert_eq!((&peer["is_sparse"], &peer["has_deadline"]), (&is_sparse.into(), &true.into()));
+        }
     }
 
     /// Applies a change to the section of a file.
