@@ -231,7 +231,8 @@ fn a_route_that_is_in_the_way_is_named_with_its_remedy() {
     let mut pair = GatewayPair::prepare(PROGRAM.as_ref(), &ends, &Setting::default()).unwrap();
     in_tunnel_mode(&pair, 0);
     pair.launch(0, ends[0].namespace).unwrap();
-    wait_for_log(&pair, "delete the present route, or set `route = false`");
+    wait_for_log(&pair, "ip route delete 10.81.2.0/24 metric 0");
+    wait_for_log(&pair, "set `route = false`");
 }
 
 #[test]
