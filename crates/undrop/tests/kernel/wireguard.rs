@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -117,7 +118,8 @@ impl TunnelEnd {
         let socket = PathBuf::from(format!("/var/run/wireguard/{device}.sock"));
         let process = gateway.spawn(program).unwrap();
         let end = Self { process, device, socket };
-        wait_until("wireguard-go listens", || end.socket.exists());
+        // `wg` removes a socket at which nobody listens yet, and asks the kernel in its place.
+        wait_until("wireguard-go listens", || UnixStream::connect(&end.socket).is_ok());
         let lines: Vec<&str> = file.lines().filter(|line| !line.starts_with("Address = ")).collect();
         let device = end.device.as_str();
         run(gateway, "wg", &["setconf", device, "/dev/stdin"], &(lines.join("\n") + "\n"));

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -211,7 +212,8 @@ impl Running {
             }
             self.spawn(&near.gateway, &mut command)?;
             self.sockets.push(socket.clone());
-            wait_for("the socket of WireGuard", || socket.exists())?;
+            // `wg` removes a socket at which nobody listens yet, and asks the kernel in its place.
+            wait_for("the socket of WireGuard", || UnixStream::connect(&socket).is_ok())?;
             let endpoint = match below {
                 None => format!("Endpoint = {}:{WIREGUARD}\n", far.wan_v4()),
                 Some(port) if side == 0 => format!("Endpoint = 127.0.0.1:{port}\n"),
