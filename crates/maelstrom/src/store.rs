@@ -75,7 +75,8 @@ impl Store {
                 if !left.is_empty() {
                     let kept = keep_copy(path, ".former");
                     warn!(
-                        "the record of losses {} has peers that the configuration lacks by address and by name, and goes                          on without them: {}; {kept}",
+                        "the record of losses {} has peers that the configuration lacks by address and by name, and goes \
+                         on without them: {}; {kept}",
                         path.display(),
                         left.join(", ")
                     );
