@@ -55,7 +55,7 @@ impl Finding {
             }
             Self::Fragmented => {
                 "lower the MTU of the sites or of the route to the far site to the MTU of the path, or set \
-                 `lan_mtu` to it"
+                 `wan_mtu` to it"
             }
             Self::OpeningRewritten => {
                 "none is needed unless connections open slowly: lost SYNs are not recovered; clamp the MSS at the \

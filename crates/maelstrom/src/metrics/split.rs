@@ -20,7 +20,7 @@ const OF_ALL: [OfAll; 8] = [
     (
         "undrop_gateway_split_connections_limit",
         Kind::Gauge,
-        "Connections from which on further ones go unsplit.",
+        "Connections for which the buffer has room; new ones go unsplit when fewer than 33 places are left.",
         |split| split.connections_max as f64,
     ),
     (

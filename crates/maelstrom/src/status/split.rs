@@ -21,7 +21,7 @@ pub struct SplitStatus {
     pub congestion: String,
     /// Connections with hosts of this site at present.
     pub connections: u64,
-    /// Maximum number of connections; further ones go unsplit.
+    /// Connections for which the buffer has room; new ones go unsplit when fewer than 33 places are left.
     pub connections_max: u64,
     /// The buffer for all connections.
     pub buffer_bytes: u64,
