@@ -19,9 +19,10 @@
 // library calls no function of the program: events wait until they are received. It starts threads of its own
 // for each node, which inherit the signal mask of the thread that starts the node.
 //
-// fork. A node belongs to the process that started it. In a child, the functions of its handles return
-// RICOCHET_FAILED, and ricochet_error() says why. Closing and freeing handles there does nothing to the node.
-// The child may start another node, with another port if that is set.
+// fork. A node belongs to the process that started it. In a child, functions that send, receive, join, wait
+// or read counters return RICOCHET_FAILED, and ricochet_error() says why. ricochet_node_status returns a
+// status whose field `failed` says why. Closing and freeing handles there does nothing to the node. The child
+// may start another node, with another port if that is set.
 //
 // Times are in microseconds. A timeout of RICOCHET_NOW does not wait, RICOCHET_FOREVER waits without limit.
 // Signals do not end a wait.
@@ -110,6 +111,7 @@ typedef enum ricochet_event {
     // Messages that follow were sent since the subscription.
     RICOCHET_HISTORY_ENDS = 4,
     // No member keeps messages from before the subscription. `messages` is the number of members asked.
+    // RICOCHET_HISTORY_ENDS does not follow.
     RICOCHET_NO_HISTORY = 5,
     // An event that this header has no name for. It may be ignored.
     RICOCHET_OTHER_EVENT = 6,
@@ -162,7 +164,8 @@ typedef struct ricochet_received {
     enum ricochet_event event;
     // Node that sent the message, or the lost messages.
     uint32_t sender;
-    // Sequence number of the message, or of the first lost one, among those of the sender to the group.
+    // Sequence number of the message, or of the first lost one, among those of the sender to the group. A
+    // message that was sent in several packets takes as many numbers.
     uint32_t sequence;
     // Sequence number of the last lost message; otherwise `sequence`.
     uint32_t last;
@@ -244,7 +247,8 @@ enum ricochet_result ricochet_options_seed(struct ricochet_options *options, con
 // Adds a cluster key, as text. The node signs with the first and accepts all.
 enum ricochet_result ricochet_options_key(struct ricochet_options *options, const char *key);
 
-// Sets the file with the cluster keys, of mode 0600. The node reads it again when it changes.
+// Sets the file with the cluster keys, of mode 0600, or 0640 if it belongs to root. The node reads it again
+// when it changes.
 enum ricochet_result ricochet_options_key_file(struct ricochet_options *options, const char *file);
 
 // Sets the path of a Unix socket that `undrop multicast status` reads.
@@ -255,7 +259,9 @@ enum ricochet_result ricochet_node_start(const struct ricochet_options *options,
 
 // Ends a node, but does not free its handle. Announces to the others that it leaves, and releases its port
 // and groups. Waits of all threads end. Waits for up to two seconds until messages that wait for their
-// readers have been sent. Messages that were received before can still be taken.
+// readers have been sent, and for up to two seconds until the members that do not hear its multicast have
+// requested what they missed. With etcd it also waits for up to one second until its entry is removed.
+// Messages that were received before can still be taken.
 enum ricochet_result ricochet_node_close(const struct ricochet_node *node);
 
 // Ends a node, if it was not closed, and frees its handle.
@@ -291,7 +297,8 @@ enum ricochet_result ricochet_node_wait_for_members(const struct ricochet_node *
 enum ricochet_result ricochet_node_flush(const struct ricochet_node *node, int64_t timeout_us);
 
 // Stores the state of a node as JSON: its counters, and the nodes that it knows. The fields are those of
-// `undrop multicast status --json`. The text must be freed with ricochet_text_free.
+// `undrop multicast status --json`. Without a control socket (ricochet_options_control), `windows` is empty,
+// and the verdict knows of no losses and no slow readers. The text must be freed with ricochet_text_free.
 enum ricochet_result ricochet_node_status(const struct ricochet_node *node, char **json);
 
 // Frees a text of ricochet_node_status.
@@ -333,7 +340,8 @@ enum ricochet_result ricochet_send_keyed(const struct ricochet_sender *sender,
                                          uint32_t *sequence);
 
 // Sends a message, and waits until `members` members of the group hold it. With RICOCHET_NOT_HELD, fewer
-// hold it when the time is over, but it was sent. With RICOCHET_TIMEOUT nothing was sent.
+// hold it when the time is over, but it was sent. With RICOCHET_TIMEOUT nothing was sent. A member that has
+// given the message up as lost (`nak.give_up_ms`) counts too.
 enum ricochet_result ricochet_send_held(const struct ricochet_sender *sender,
                                         const void *payload,
                                         size_t length,

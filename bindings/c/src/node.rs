@@ -47,7 +47,9 @@ pub unsafe extern "C" fn ricochet_node_start(
 
 /// Ends a node, but does not free its handle. Announces to the others that it leaves, and releases its port
 /// and groups. Waits of all threads end. Waits for up to two seconds until messages that wait for their
-/// readers have been sent. Messages that were received before can still be taken.
+/// readers have been sent, and for up to two seconds until the members that do not hear its multicast have
+/// requested what they missed. With etcd it also waits for up to one second until its entry is removed.
+/// Messages that were received before can still be taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ricochet_node_close(node: *const ricochet_node) -> ricochet_result {
     guard(|| {
@@ -143,7 +145,8 @@ pub unsafe extern "C" fn ricochet_node_flush(node: *const ricochet_node, timeout
 }
 
 /// Stores the state of a node as JSON: its counters, and the nodes that it knows. The fields are those of
-/// `undrop multicast status --json`. The text must be freed with ricochet_text_free.
+/// `undrop multicast status --json`. Without a control socket (ricochet_options_control), `windows` is empty,
+/// and the verdict knows of no losses and no slow readers. The text must be freed with ricochet_text_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ricochet_node_status(
     node: *const ricochet_node,

@@ -182,7 +182,8 @@ pub unsafe extern "C" fn ricochet_options_key(
     }
 }
 
-/// Sets the file with the cluster keys, of mode 0600. The node reads it again when it changes.
+/// Sets the file with the cluster keys, of mode 0600, or 0640 if it belongs to root. The node reads it again
+/// when it changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ricochet_options_key_file(
     options: *mut ricochet_options,

@@ -31,6 +31,7 @@ pub enum ricochet_event {
     /// Messages that follow were sent since the subscription.
     RICOCHET_HISTORY_ENDS = 4,
     /// No member keeps messages from before the subscription. `messages` is the number of members asked.
+    /// RICOCHET_HISTORY_ENDS does not follow.
     RICOCHET_NO_HISTORY = 5,
     /// An event that this header has no name for. It may be ignored.
     RICOCHET_OTHER_EVENT = 6,
@@ -43,7 +44,8 @@ pub struct ricochet_received {
     pub event: ricochet_event,
     /// Node that sent the message, or the lost messages.
     pub sender: u32,
-    /// Sequence number of the message, or of the first lost one, among those of the sender to the group.
+    /// Sequence number of the message, or of the first lost one, among those of the sender to the group. A
+    /// message that was sent in several packets takes as many numbers.
     pub sequence: u32,
     /// Sequence number of the last lost message; otherwise `sequence`.
     pub last: u32,

@@ -153,7 +153,8 @@ pub unsafe extern "C" fn ricochet_send_keyed(
 }
 
 /// Sends a message, and waits until `members` members of the group hold it. With RICOCHET_NOT_HELD, fewer
-/// hold it when the time is over, but it was sent. With RICOCHET_TIMEOUT nothing was sent.
+/// hold it when the time is over, but it was sent. With RICOCHET_TIMEOUT nothing was sent. A member that has
+/// given the message up as lost (`nak.give_up_ms`) counts too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ricochet_send_held(
     sender: *const ricochet_sender,

@@ -30,7 +30,9 @@ class Message:
         """Identifier of the sender: one life of a node."""
     @property
     def sequence(self) -> int:
-        """Sequence number among this sender's messages to this group, from 0, modulo 2**32."""
+        """Sequence number among this sender's messages to this group, from 0, modulo 2**32.
+
+        A message that was sent in several packets takes as many numbers."""
     @property
     def number(self) -> int | None:
         """Number of the message in total order; None in other orders."""
@@ -42,7 +44,8 @@ class Message:
         """Address of the sender, such as `10.0.0.7:7900`; None if it is not known."""
     @property
     def sent(self) -> float | None:
-        """Time at which the message was sent, in seconds since 1970, by the sender's clock.
+        """Time at which the message was sent, in seconds since 1970, by the sender's clock as that was
+        set when its node started. Messages that share a packet have the time of the first.
 
         None if the sender does not tell."""
     @property
@@ -100,10 +103,10 @@ class History:
         """Whether the messages that follow are those sent since the subscription."""
     @property
     def messages(self) -> int | None:
-        """Number of messages that a member keeps; None at the end."""
+        """Number of messages that a member keeps; 0 if no member answered; None at the end."""
     @property
     def complete(self) -> bool | None:
-        """Whether these are all that were asked for; None at the end."""
+        """Whether these are all that were asked for; False if no member answered; None at the end."""
 
 class MemberNews:
     """News about a member of a group: it joined, left or failed."""
@@ -253,7 +256,9 @@ class Node:
         repair: Literal["xor", "digest", "auto"] | None = None,
         control: str | PathLike[str] | None = None,
     ) -> Node:
-        """Starts a node on an interface. Arguments override the settings in the TOML file `config`."""
+        """Starts a node on an interface. Arguments override the settings in the TOML file `config`.
+
+        `ipv6` and `unicast` can only switch on: False leaves what the file says."""
     def join(
         self,
         *groups: str,
@@ -327,7 +332,9 @@ class Node:
     def payload_max(self) -> int:
         """Maximum payload in bytes of a message that is sent in one packet."""
     def status(self) -> dict[str, Any]:
-        """Returns the counters of the node, and the nodes that it knows."""
+        """Returns the counters of the node, and the nodes that it knows.
+
+        Without `control`, `windows` is empty, and the verdict knows of no losses and no slow readers."""
     def close(self) -> None:
         """Announces to the others that this node leaves, and ends it.
 
