@@ -297,8 +297,7 @@ enum ricochet_result ricochet_node_wait_for_members(const struct ricochet_node *
 enum ricochet_result ricochet_node_flush(const struct ricochet_node *node, int64_t timeout_us);
 
 // Stores the state of a node as JSON: its counters, and the nodes that it knows. The fields are those of
-// `undrop multicast status --json`. Without a control socket (ricochet_options_control), `windows` is empty,
-// and the verdict knows of no losses and no slow readers. The text must be freed with ricochet_text_free.
+// `undrop multicast status --json`. The text must be freed with ricochet_text_free.
 enum ricochet_result ricochet_node_status(const struct ricochet_node *node, char **json);
 
 // Frees a text of ricochet_node_status.

@@ -145,8 +145,7 @@ pub unsafe extern "C" fn ricochet_node_flush(node: *const ricochet_node, timeout
 }
 
 /// Stores the state of a node as JSON: its counters, and the nodes that it knows. The fields are those of
-/// `undrop multicast status --json`. Without a control socket (ricochet_options_control), `windows` is empty,
-/// and the verdict knows of no losses and no slow readers. The text must be freed with ricochet_text_free.
+/// `undrop multicast status --json`. The text must be freed with ricochet_text_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ricochet_node_status(
     node: *const ricochet_node,

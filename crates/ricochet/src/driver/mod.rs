@@ -213,9 +213,7 @@ impl Driver {
         core.handle_timeout(now_us);
         self.slow_readers.handle_timeout(now_us, &core.out, &self.shared.backpressure);
         self.loss_log.handle_timeout(now_us, &mut core.out);
-        if self.control.is_some() {
-            self.course.handle_timeout(now_us, &core, &self.shared);
-        }
+        self.course.handle_timeout(now_us, &core, &self.shared);
         let more = core.pass_on(now_us, &self.shared.outgoing);
         self.shared.release(core);
         if more {
@@ -241,7 +239,7 @@ impl Driver {
                 self.loss_log.poll_timeout(&core.out),
                 self.greetings.greetings.poll_timeout(),
                 self.names.poll_timeout(),
-                self.control.as_ref().map(|_| self.course.poll_timeout()),
+                Some(self.course.poll_timeout()),
             ];
             let until_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
             self.shared.sleep.announce(until_us);

@@ -66,7 +66,7 @@ pub struct Status {
     /// The verdict about the node.
     #[serde(default)]
     pub verdict: VerdictStatus,
-    /// Counts of the last ten seconds, five minutes, and hour. Empty if the node has no control socket.
+    /// Counts of the last ten seconds, five minutes, and hour.
     #[serde(default)]
     pub windows: Vec<WindowStatus>,
     /// Groups that the node is in, by name.

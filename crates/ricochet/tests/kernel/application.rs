@@ -33,6 +33,9 @@ fn a_slow_reader_loses_messages_by_its_policy_and_other_readers_lose_none() {
     let Event::Lost(lost) = newest.recv_event_timeout(LONG).unwrap() else { panic!("expected a loss") };
     assert_eq!((lost.range(), lost.reason()), (10..=99, GivenUp::Unread));
     assert_eq!([&oldest, &newest, &roomy].map(|reader| reader.counts().dropped), [90, 90, 0]);
+    // A program without a control socket asks the node itself.
+    let reason = || nodes[1].status().verdict.reason_id;
+    wait_until("a verdict about the slow readers", || reason().as_deref() == Some("slow_reader"));
 }
 
 #[test]

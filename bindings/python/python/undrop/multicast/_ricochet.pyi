@@ -332,9 +332,7 @@ class Node:
     def payload_max(self) -> int:
         """Maximum payload in bytes of a message that is sent in one packet."""
     def status(self) -> dict[str, Any]:
-        """Returns the counters of the node, and the nodes that it knows.
-
-        Without `control`, `windows` is empty, and the verdict knows of no losses and no slow readers."""
+        """Returns the counters of the node, and the nodes that it knows."""
     def close(self) -> None:
         """Announces to the others that this node leaves, and ends it.
 
