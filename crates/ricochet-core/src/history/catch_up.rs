@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::keyed::read_front;
 use super::noted::Noted;
-use super::reading::{ANSWER_US, Offer, Reading, STRIKES_MAX};
+use super::reading::{ANSWER_US, FULL_US, Offer, Reading, STRIKES_MAX};
 use super::{BYTES_MAX, HistoryNews, Wish};
 use crate::chance;
 use crate::counters::Malformed;
@@ -71,8 +71,10 @@ pub(crate) struct CatchUp {
     phase: Phase,
     /// Time at which the wish was made.
     begun_us: u64,
-    /// Time at which the search for a member began.
+    /// Time at which the search for a member began, not counting that in which answers were held back.
     searched_us: u64,
+    /// Whether that search is the first.
+    is_first: bool,
     due_us: u64,
     /// Time of the last step.
     stepped_us: u64,
@@ -106,6 +108,7 @@ impl CatchUp {
             phase: Phase::Asking,
             begun_us: now_us,
             searched_us: now_us,
+            is_first: true,
             due_us: now_us,
             stepped_us: now_us,
             taken_us: 0,
@@ -145,7 +148,7 @@ impl CatchUp {
 
     /// Returns whether the last message of each key is wanted, and no member was there to ask.
     pub(crate) fn was_alone(&self) -> bool {
-        self.wants_copy() && self.searched_us == self.begun_us && self.asked.is_empty()
+        self.wants_copy() && self.is_first && self.asked.is_empty()
     }
 
     /// Reads the front of a copy. Returns whether it is read.
@@ -290,6 +293,24 @@ impl CatchUp {
         self.stepped_us = now_us;
     }
 
+    /// Keeps the members from being given up for the time since the last step, because this node holds back
+    /// packets that arrived, and their answers may be among those. Looks again a little later.
+    pub(crate) fn hold(&mut self, now_us: u64) {
+        let held_us = now_us.saturating_sub(std::mem::replace(&mut self.stepped_us, now_us));
+        self.searched_us = self.searched_us.saturating_add(held_us);
+        self.busy_us = self.busy_us.map(|busy_us| busy_us.saturating_add(held_us));
+        let wait_us = if self.carry().is_empty() { ANSWER_US } else { FULL_US };
+        self.due_us = self.due_us.max(now_us.saturating_add(wait_us));
+        let Phase::Reading(reading) = &mut self.phase else { return };
+        reading.hold(held_us);
+    }
+
+    /// Returns the request by which a member learns that its copy is still read, if it is due.
+    pub(crate) fn poll_still(&mut self, now_us: u64) -> Option<(NodeId, Ask)> {
+        let Phase::Reading(reading) = &mut self.phase else { return None };
+        reading.poll_still(now_us)
+    }
+
     /// Returns what to do next.
     pub(crate) fn poll(&mut self, now_us: u64, members: &[NodeId], rng: &mut ChaCha8Rng) -> Step {
         let since_us = std::mem::replace(&mut self.stepped_us, now_us);
@@ -420,7 +441,7 @@ impl CatchUp {
         self.asked.retain(|_, tries| others_only && *tries == u8::MAX);
         self.best = None;
         self.due_us = now_us;
-        self.searched_us = now_us;
+        (self.searched_us, self.is_first) = (now_us, false);
     }
 
     /// Returns whether all has come up to the end of the log or copy. It ends with a whole record.
@@ -470,14 +491,8 @@ impl CatchUp {
 
     /// Returns a time of the member's clock by this node's.
     pub(crate) fn local_us(&self, now_us: u64, at_us: u64) -> u64 {
-        match &self.phase {
-            Phase::Reading(reading) => {
-                let Offer { clock_us, at_us: offered_us, .. } = reading.offer;
-                let later_us = at_us.saturating_sub(clock_us);
-                offered_us.saturating_sub(clock_us.saturating_sub(at_us)).saturating_add(later_us).min(now_us)
-            }
-            _ => now_us,
-        }
+        let Phase::Reading(reading) = &self.phase else { return now_us };
+        reading.offer.local_us(at_us).min(now_us)
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) const ANSWER_US: u64 = 20_000;
 /// Number of time-outs in a row after which the node goes on with another member.
 pub(super) const STRIKES_MAX: u32 = 5;
 /// Interval at which a reader without room is looked at again, in microseconds.
-const FULL_US: u64 = 1_000;
+pub(super) const FULL_US: u64 = 1_000;
 /// Bytes requested at first, and at most.
 const WINDOW: u64 = 8 << 10;
 const WINDOW_MAX: u64 = 128 << 10;
@@ -44,6 +44,15 @@ pub(super) struct Offer {
     pub(super) at_us: u64,
 }
 
+impl Offer {
+    /// Returns a time of the member's clock by this node's.
+    pub(super) fn local_us(&self, at_us: u64) -> u64 {
+        let (earlier_us, later_us) =
+            (self.clock_us.saturating_sub(at_us), at_us.saturating_sub(self.clock_us));
+        self.at_us.saturating_sub(earlier_us).saturating_add(later_us)
+    }
+}
+
 /// A copy that is read, and what follows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CopyState {
@@ -70,7 +79,7 @@ pub(super) struct Reading {
     requested: u64,
     /// End of the log, as last heard.
     end: u64,
-    /// Time at which the end of the offer was reached.
+    /// Time at which the end of the offer was reached, not counting that in which answers were held back.
     reached_us: Option<u64>,
     window: u64,
     /// Bytes between those that came, to be requested at once.
@@ -186,16 +195,30 @@ impl Reading {
     }
 
     pub(super) fn poll(&mut self, now_us: u64) -> Step {
-        let step = self.next_step(now_us);
-        match step {
-            Step::Send(..) => self.asked_us = now_us,
-            Step::Wait if self.copy.is_some() && now_us >= self.asked_us + STILL_US => {
-                self.asked_us = now_us;
-                return self.read(self.next, self.next);
+        match self.next_step(now_us) {
+            Step::Wait => self.poll_still(now_us).map_or(Step::Wait, |(to, ask)| Step::Send(to, ask)),
+            step => {
+                if matches!(step, Step::Send(..)) {
+                    self.asked_us = now_us;
+                }
+                step
             }
-            _ => {}
         }
-        step
+    }
+
+    /// Returns the request by which the member learns that its copy is still read, if it is due.
+    pub(super) fn poll_still(&mut self, now_us: u64) -> Option<(NodeId, Ask)> {
+        if self.copy.is_none() || now_us < self.asked_us + STILL_US {
+            return None;
+        }
+        self.asked_us = now_us;
+        Some(self.request(self.next, self.next))
+    }
+
+    /// Keeps the member from being given up for a time in which its answers were held back.
+    pub(super) fn hold(&mut self, held_us: u64) {
+        self.progress_us = self.progress_us.saturating_add(held_us);
+        self.reached_us = self.reached_us.map(|reached_us| reached_us.saturating_add(held_us));
     }
 
     fn next_step(&mut self, now_us: u64) -> Step {
@@ -230,11 +253,16 @@ impl Reading {
     }
 
     fn read(&self, from: u64, to: u64) -> Step {
+        let (member, ask) = self.request(from, to);
+        Step::Send(member, ask)
+    }
+
+    fn request(&self, from: u64, to: u64) -> (NodeId, Ask) {
         let length = u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX);
         let ask = match self.copy {
             Some(_) => Ask::Copy { offset: from, length },
             None => Ask::Read { offset: from, length },
         };
-        Step::Send(self.offer.server, ask)
+        (self.offer.server, ask)
     }
 }

@@ -58,7 +58,11 @@ impl Node {
         while let Some(group) =
             self.catch_ups.iter().find(|(_, other)| other.due_us() <= now_us).map(|(&group, _)| group)
         {
-            self.go_on(now_us, group, out);
+            if self.requester.holds_losses {
+                self.wait_for_answers(now_us, group, out);
+            } else {
+                self.go_on(now_us, group, out);
+            }
             // A step that is due again at once waits for the next call.
             if self.catch_ups.get(&group).is_some_and(|other| other.due_us() <= now_us) {
                 break;
@@ -83,6 +87,18 @@ impl Node {
                 Step::Wait => break,
                 Step::End => return self.end_catch_up(now_us, &catch_up, out),
             }
+        }
+        self.catch_ups.insert(group, catch_up);
+    }
+
+    /// Delivers what has come of the history of a group. Nothing else is done while packets are held back:
+    /// the answers that the next step depends on may be among them.
+    fn wait_for_answers(&mut self, now_us: u64, group: GroupId, out: &mut impl Output) {
+        let Some(mut catch_up) = self.catch_ups.remove(&group) else { return };
+        catch_up.hold(now_us);
+        self.process(now_us, &mut catch_up, out);
+        if let Some((to, ask)) = catch_up.poll_still(now_us) {
+            self.ask_for_history(&catch_up, to, ask, out);
         }
         self.catch_ups.insert(group, catch_up);
     }
@@ -351,6 +367,9 @@ impl Node {
         let Some(catch_up) = catch_up.filter(|catch_up| catch_up.token == history.token) else {
             return self.counts.unasked += 1;
         };
+        if self.requester.holds_losses {
+            catch_up.hold(now_us);
+        }
         catch_up.on_answer(now_us, history);
         self.go_on(now_us, history.group, out);
     }

@@ -249,6 +249,27 @@ fn an_application_that_reads_slowly_delays_its_history_and_loses_none_of_it() {
 }
 
 #[test]
+fn a_node_that_holds_back_packets_reads_its_history_when_it_goes_on() {
+    // Before an offer of a member is read, and in the middle of the reading.
+    for head_start_us in [0, 500] {
+        let mut net = net(3, 1, 0.0, 3, KEPT);
+        send(&mut net, 0, 3_000, 200);
+        if head_start_us == 0 {
+            net.block(3);
+        }
+        net.join_late(3, GROUP, Wish::Last(3_000));
+        net.advance(head_start_us);
+        assert!(net.nodes[3].is_catching_up(GROUP) && net.applications[3].came.len() < 2_000);
+        net.block(3);
+        net.advance(10 * SECOND_US);
+        net.unblock(3);
+        net.advance(2 * SECOND_US);
+        assert_eq!(begins(&net, 3), (3_000, true));
+        assert_eq!(numbers(&net, 3, 0), (0..3_000).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn long_messages_are_part_of_the_past() {
     for seed in 0..4 {
         let mut net = net(3, 1, 0.02, seed, KEPT);

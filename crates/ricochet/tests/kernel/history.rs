@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{LONG, Lan, join_all, loss, next, number, numbers};
-use ricochet::{Event, HistoryNews, JoinOptions, Node, Order, Start, Subscription};
+use ricochet::{Event, HistoryNews, JoinOptions, Node, Order, Policy, Start, Subscription};
 
 fn last(count: u64) -> JoinOptions {
     JoinOptions { from: Start::Last(count), ..JoinOptions::default() }
@@ -74,6 +74,27 @@ fn a_late_joiner_has_the_past_and_misses_nothing_of_the_present() {
     let message = next(&nodes[2], &second);
     assert_eq!((number(&message), message.is_past()), (u32::MAX, false));
     assert!(nodes[1].wait_for_members("g", 2, LONG), "the others know the new member");
+}
+
+#[test]
+fn a_reader_that_blocks_keeps_no_other_subscription_from_its_history() {
+    let Some(lan) = Lan::build("history beside a reader that blocks", 3) else { return };
+    let nodes = lan.start(|_, builder| builder);
+    let _members = join_all(&nodes[..2], "g");
+    (0..100u32).for_each(|number| assert!(nodes[0].send("g", &number.to_be_bytes()).is_ok()));
+    let slow = JoinOptions { queue: Some(4), policy: Some(Policy::Block), ..JoinOptions::default() };
+    let slow = nodes[2].join_with("slow", &slow).unwrap();
+    assert!(nodes[0].wait_for_members("slow", 1, LONG));
+    (0..10u32).for_each(|number| assert!(nodes[0].send("slow", &number.to_be_bytes()).is_ok()));
+    while slow.counts().blocked == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let late = nodes[2].join_with("g", &last(100)).unwrap();
+    // Members are given up after a shorter time.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert_eq!(numbers(&nodes[2], &slow, 10), (0..10).collect::<Vec<_>>());
+    assert_eq!(begin(&late), (100, true));
+    assert_eq!(numbers(&nodes[2], &late, 100), (0..100).collect::<Vec<_>>());
 }
 
 /// Nodes on one host, without multicast.

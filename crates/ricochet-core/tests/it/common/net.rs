@@ -164,6 +164,8 @@ pub(crate) struct Net {
     pub(crate) tamper: Option<Tamper>,
     /// Time by which the clocks of those are ahead that send values of keys.
     pub(crate) ahead_us: u64,
+    /// Datagrams that nodes hold back, because their applications read nothing.
+    blocked: HashMap<usize, Vec<Vec<u8>>>,
 }
 
 /// Changes a datagram of a node.
@@ -222,7 +224,28 @@ impl Net {
             deaf: None,
             tamper: None,
             ahead_us: 0,
+            blocked: HashMap::new(),
         }
+    }
+
+    /// Lets a node hold back what arrives.
+    pub(crate) fn block(&mut self, at: usize) {
+        self.nodes[at].hold_losses(true);
+        self.blocked.entry(at).or_default();
+    }
+
+    /// Lets it process that.
+    pub(crate) fn unblock(&mut self, at: usize) {
+        for datagram in self.blocked.remove(&at).unwrap_or_default() {
+            self.arrive(at, &datagram);
+        }
+        self.nodes[at].hold_losses(false);
+    }
+
+    fn arrive(&mut self, at: usize, datagram: &[u8]) {
+        let mut wants = self.wants(at);
+        self.nodes[at].handle_datagram(self.now_us, Origin::Member, datagram, &mut wants);
+        self.carry_out(at, wants);
     }
 
     fn happens(&mut self, probability: f64) -> bool {
@@ -328,18 +351,17 @@ impl Net {
             let next_us = [arrival, timer.map(|(due_us, _)| due_us)].into_iter().flatten().min();
             let Some(next_us) = next_us.filter(|&next_us| next_us <= end_us) else { break };
             self.now_us = self.now_us.max(next_us);
-            let mut wants = Wants::default();
             match (arrival, timer) {
                 (Some(at_us), _) if at_us <= next_us => {
                     let Some((to, datagram)) = self.flights.arrived(at_us) else { break };
-                    if !self.down.contains(&to) {
-                        wants.room = self.applications[to].room;
-                        self.nodes[to].handle_datagram(self.now_us, Origin::Member, &datagram, &mut wants);
-                        self.carry_out(to, wants);
+                    if let Some(blocked) = self.blocked.get_mut(&to) {
+                        blocked.push(datagram);
+                    } else if !self.down.contains(&to) {
+                        self.arrive(to, &datagram);
                     }
                 }
                 (_, Some((_, at))) => {
-                    wants.room = self.applications[at].room;
+                    let mut wants = self.wants(at);
                     self.nodes[at].handle_timeout(self.now_us, &mut wants);
                     self.carry_out(at, wants);
                 }
