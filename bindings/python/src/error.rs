@@ -67,6 +67,9 @@ pub(crate) fn send(error: &SendError) -> PyErr {
         | SendError::Key { .. }
         | SendError::NotARequest => value(error),
         SendError::NotHeld { .. } => PyTimeoutError::new_err(error.to_string()),
+        SendError::WouldBlock => {
+            PyTimeoutError::new_err(format!("{error} in the time given; nothing was sent"))
+        }
         SendError::Closed => closed(),
         _ => other(error),
     }

@@ -233,6 +233,7 @@ impl Node {
     }
 
     /// Sends a request to a group and returns all replies that come in `timeout` seconds, at most `count`.
+    /// Raises TimeoutError if there was no room for the request in that time.
     #[pyo3(signature = (group, payload, timeout=1.0, count=None))]
     #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
     fn request_all(
@@ -383,7 +384,7 @@ impl Sender {
     }
 
     /// Sends a message, waits until `members` members of the group hold it, and returns its sequence number.
-    /// Raises TimeoutError after `timeout` seconds; the message was sent.
+    /// Raises TimeoutError after `timeout` seconds; the text says whether the message was sent.
     #[pyo3(signature = (payload, members=1, timeout=10.0))]
     #[expect(clippy::needless_pass_by_value, reason = "Python passes it so")]
     fn send_held(&self, py: Python<'_>, payload: Buffer<'_>, members: usize, timeout: f64) -> PyResult<u32> {

@@ -218,7 +218,7 @@ class Sender:
     def send_held(self, payload: ReadableBuffer, members: int = 1, timeout: float = 10.0) -> int:
         """Sends a message, and waits until `members` members of the group hold it.
 
-        Raises TimeoutError after `timeout` seconds; the message was sent."""
+        Raises TimeoutError after `timeout` seconds; the text says whether the message was sent."""
     def try_send(self, payload: ReadableBuffer) -> int | None:
         """Sends a message if it need not wait for its readers. Returns None otherwise."""
     def send(
@@ -305,7 +305,9 @@ class Node:
     def request_all(
         self, group: str, payload: ReadableBuffer, timeout: float = 1.0, count: int | None = None
     ) -> list[Message]:
-        """Sends a request to a group and returns all replies that come in `timeout` seconds, at most `count`."""
+        """Sends a request to a group and returns all replies that come in `timeout` seconds, at most `count`.
+
+        Raises TimeoutError if there was no room for the request in that time."""
     def reply(self, request: Message, payload: ReadableBuffer) -> int:
         """Replies to a request."""
     def wait_for_members(self, group: str, count: int = 1, timeout: float = 10.0) -> bool:
