@@ -1,10 +1,11 @@
 //! The file that lists the members, which is read again when it changes.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
-use membership::{MemberFile, Membership};
+use membership::{ListedMember, MemberFile, Membership};
 
 use crate::driver::MembershipDriver;
 use crate::rekey::{Facts, facts};
@@ -45,7 +46,7 @@ impl MemberFileWatch {
             return;
         }
         self.read = facts;
-        let result = read(path).and_then(|file| match file.members() {
+        let result = read(path, shared.address).and_then(|file| match file.members() {
             [] => Err(format!("{}: expected a member, saw none", path.display())),
             _ => Ok(file),
         });
@@ -64,9 +65,39 @@ impl MemberFileWatch {
     }
 }
 
-/// Reads a file of members.
-pub(crate) fn read(path: &Path) -> Result<MemberFile, String> {
+/// Reads a file of members for the node at an address. One that lists only addresses with the other IP version
+/// is refused, because the node reaches none of them.
+pub(crate) fn read(path: &Path, own: SocketAddr) -> Result<MemberFile, String> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    MemberFile::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+    let file = MemberFile::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let is_far = |member: &ListedMember| member.address.is_ipv4() != own.is_ipv4();
+    if !file.members().is_empty() && file.members().iter().all(is_far) {
+        let version = if own.is_ipv4() { 4 } else { 6 };
+        return Err(format!(
+            "{}: expected a member with an IPv{version} address, as that of this node, saw none",
+            path.display()
+        ));
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_lists_no_address_of_the_nodes_ip_version_is_refused() {
+        let path = std::env::temp_dir().join(format!("ricochet-members-{}.toml", std::process::id()));
+        let listed = |address: &str| format!("[[member]]\naddress = \"{address}\"\n");
+        let own = "10.0.0.7:7900".parse().unwrap();
+        fs::write(&path, listed("[fd00::7]:7900")).unwrap();
+        let error = read(&path, own).unwrap_err();
+        assert!(error.contains("expected a member with an IPv4 address"), "{error}");
+        fs::write(&path, listed("[fd00::7]:7900") + &listed("10.0.0.8:7900")).unwrap();
+        assert_eq!(read(&path, own).map(|file| file.members().len()), Ok(2));
+        fs::write(&path, "").unwrap();
+        assert!(read(&path, own).is_ok(), "it may be filled later");
+        fs::remove_file(&path).unwrap();
+    }
 }

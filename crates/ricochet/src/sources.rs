@@ -43,7 +43,7 @@ impl Source {
         if let Some(path) = &membership.file {
             // Noted before the file is read, so that no change is overlooked.
             let watch = MemberFileWatch::new(Some(path));
-            let file = member_file::read(path).map_err(StartError::Membership)?;
+            let file = member_file::read(path, me.address).map_err(StartError::Membership)?;
             let provider = Static::new(StaticConfig::default(), me, &file, random_seed).map_err(wrong)?;
             return Ok(Self { provider: Membership::Static(provider), file: watch, registry: None });
         }

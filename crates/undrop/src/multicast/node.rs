@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use ricochet::{Builder, Config, Follow, Node, RepairMode, StartError, key_remedy, parse_follow};
 
 use super::config;
+use super::isolation::Named;
 use crate::failure::Advice as _;
 
 /// Options of a node. They take precedence over the configuration.
@@ -109,9 +110,9 @@ impl NodeArgs {
         Ok(config)
     }
 
-    /// Returns the seed addresses; none if the configuration cannot be read.
-    pub(super) fn seeds(&self) -> Vec<String> {
-        self.config().map(|config| config.membership.seeds).unwrap_or_default()
+    /// Returns what names other nodes to this one; nothing if the configuration cannot be read.
+    pub(super) fn named(&self) -> Named {
+        self.config().map(|config| Named::of(&config.membership)).unwrap_or_default()
     }
 
     /// Starts the node.

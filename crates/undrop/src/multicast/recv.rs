@@ -11,7 +11,7 @@ use ricochet::{
 };
 use serde::Serialize;
 
-use super::isolation::isolation;
+use super::isolation::{Named, isolation};
 use super::node::{NodeArgs, seconds};
 use super::settings;
 use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
@@ -176,14 +176,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     while is_time_left() && args.count.is_none_or(|count| received < count) {
         if interrupt.is_requested() {
             // Without a count, a signal is the regular end. The node leaves its groups when it is dropped.
-            let is_alone = received == 0 && is_isolated_at_end(&node, &args.node.seeds(), was_alone);
+            let is_alone = received == 0 && is_isolated_at_end(&node, &args.node.named(), was_alone);
             let differs = settings::report(&node.status(), received == 0);
             let is_wrong = is_alone || differs || refused > 0;
             let code = if is_wrong { ExitCode::FAILURE } else { report_losses(&subscription, disorder) };
             return Ok(args.count.map_or(code, |_| ExitCode::from(EXIT_INTERRUPTED)));
         }
         if start.elapsed() >= ALONE && was_alone.is_none() {
-            was_alone = Some(is_isolated(&node, &args.node.seeds(), false));
+            was_alone = Some(is_isolated(&node, &args.node.named(), false));
         }
         let left = args.seconds.map_or(STOP_CHECK, |all| all.saturating_sub(start.elapsed()));
         match subscription.recv_event_timeout(left.min(STOP_CHECK)) {
@@ -203,21 +203,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let code = report_losses(&subscription, disorder);
-    let is_alone = received == 0 && is_isolated_at_end(&node, &args.node.seeds(), was_alone);
+    let is_alone = received == 0 && is_isolated_at_end(&node, &args.node.named(), was_alone);
     let differs = settings::report(&node.status(), received == 0);
     Ok(if is_alone || differs || refused > 0 { ExitCode::FAILURE } else { code })
 }
 
 /// Returns whether the node never knew another one although it should; says why, unless that was told.
 /// `was_alone`: the same after some seconds, if that was looked at.
-fn is_isolated_at_end(node: &Node, seeds: &[String], was_alone: Option<bool>) -> bool {
+fn is_isolated_at_end(node: &Node, named: &Named, was_alone: Option<bool>) -> bool {
     // One that knew others is not alone because they have ended.
-    was_alone != Some(false) && is_isolated(node, seeds, was_alone.is_some())
+    was_alone != Some(false) && is_isolated(node, named, was_alone.is_some())
 }
 
 /// Returns whether the node knows no other one although it should; says why unless that is told.
-fn is_isolated(node: &Node, seeds: &[String], is_told: bool) -> bool {
-    let cause = isolation(&node.status(), seeds);
+fn is_isolated(node: &Node, named: &Named, is_told: bool) -> bool {
+    let cause = isolation(&node.status(), named);
     if let Some(cause) = cause.as_ref().filter(|_| !is_told) {
         output::note(format_args!("error: {}\nhelp: {}", cause.what, cause.remedy));
     }

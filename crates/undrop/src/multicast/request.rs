@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let node = args.node.start()?;
     let payload = args.payload(node.message_max())?;
     if !node.wait_for_members(&args.group, args.members, args.patience) {
-        let cause = isolation(&node.status(), &args.node.seeds());
+        let cause = isolation(&node.status(), &args.node.named());
         output::note(format_args!(
             "warning: expected {} members of {:?}, saw {}",
             args.members,

@@ -159,7 +159,7 @@ fn report_members(args: &Args, node: &Node) -> anyhow::Result<()> {
         node.members(&args.group),
         args.patience.as_secs_f64()
     );
-    let cause = isolation(&node.status(), &args.node.seeds());
+    let cause = isolation(&node.status(), &args.node.named());
     if args.require_members {
         let what = cause.as_ref().map_or_else(String::new, |cause| format!(": {}", cause.what));
         let remedy = cause

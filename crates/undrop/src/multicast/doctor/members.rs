@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ricochet::{Builder, Config, MemberTest, Node};
 
 use super::findings::{Finding, Severity};
-use crate::multicast::isolation::isolation;
+use crate::multicast::isolation::{Named as Others, isolation};
 
 const ABOUT: &str = "members";
 /// Longest wait for the first member.
@@ -30,7 +30,7 @@ pub(super) fn ask(mut config: Config) -> Vec<Finding> {
     // A node that runs on this machine keeps its port and its control socket.
     config.node.port = Some(0);
     config.node.control = None;
-    let (seeds, unicast) = (config.membership.seeds.clone(), config.node.unicast);
+    let (others, unicast) = (Others::of(&config.membership), config.node.unicast);
     let node = match Builder::from(config).start() {
         Ok(node) => node,
         Err(error) => {
@@ -41,7 +41,7 @@ pub(super) fn ask(mut config: Config) -> Vec<Finding> {
         }
     };
     if !wait_for_members(&node) {
-        let cause = isolation(&node.status(), &seeds);
+        let cause = isolation(&node.status(), &others);
         let (seen, remedy) = cause.map_or(
             ("this node knows no other".to_owned(), "start other nodes, or name a live one with `--seed`"),
             |cause| (cause.what, cause.remedy),

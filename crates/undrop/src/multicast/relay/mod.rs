@@ -294,13 +294,13 @@ impl Relay<'_> {
         supervisor: &mut Supervisor,
         reports: &mut Reports,
     ) -> anyhow::Result<()> {
-        let mut alone = Some(self.args.node.seeds());
+        let mut alone = Some(self.args.node.named());
         let mut reported = now();
         while !interrupt.is_requested() && !self.shared.is_stopped() && mouth.turn()? {
             alive::tell(supervisor, &self.shared.pulses, self.shared.now_us());
             if self.shared.start.elapsed() >= ALONE
-                && let Some(seeds) = alone.take()
-                && let Some(cause) = isolation(&self.node.status(), &seeds)
+                && let Some(named) = alone.take()
+                && let Some(cause) = isolation(&self.node.status(), &named)
             {
                 output::note(format_args!("error: {}\nhelp: {}", cause.what, cause.remedy));
             }
