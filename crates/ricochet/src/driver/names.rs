@@ -8,7 +8,7 @@ use ricochet_core::NodeId;
 use super::{MembershipDriver, MembershipOutput};
 use crate::group_name::check_group_name;
 use crate::patterns::matches;
-use crate::patterns::wire::{Answer, NamesDatagram, Question, answers};
+use crate::patterns::wire::{Answer, NamesDatagram, PARTS_MAX, Question, answers};
 use crate::ring::Slot;
 use crate::shared::Shared;
 
@@ -88,6 +88,10 @@ impl NamesDriver {
         }
         if asked.came == all {
             asked.version = answer.version;
+            if usize::from(answer.parts) == PARTS_MAX {
+                let (pattern, member) = (&*text, answer.from);
+                tracing::warn!(pattern, %member, "a member may have more names that match than its answer holds");
+            }
         }
     }
 

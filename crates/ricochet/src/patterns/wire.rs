@@ -14,7 +14,7 @@ const FORM_QUESTION: u8 = 5;
 const FORM_ANSWER: u8 = 6;
 
 /// Maximum number of datagrams of an answer.
-const PARTS_MAX: usize = 64;
+pub(crate) const PARTS_MAX: usize = 64;
 /// Maximum number of bytes of names in a datagram: those of the longest name.
 pub(crate) const NAMES_MAX: usize = 1_026;
 
