@@ -59,6 +59,11 @@ impl Backpressure {
         self.overrun.swap(false, Ordering::Relaxed)
     }
 
+    /// Wakes the node, whose own messages have waited for a queue.
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// Notes that a queue has become full.
     pub(crate) fn on_queue_full(&self) {
         self.full_queues.fetch_add(1, Ordering::SeqCst);

@@ -291,7 +291,8 @@ impl Core {
         let mut taken = {
             let mut inner = outgoing.lock();
             let Inner { packets, taken, due_us, is_fresh, .. } = &mut *inner;
-            *due_us = packets.take(now_us, BATCH, |group| node.room_or_wait(now_us, group), taken);
+            let room = |group| if out.holds_up_own(group) { 0 } else { node.room_or_wait(now_us, group) };
+            *due_us = packets.take(now_us, BATCH, room, taken);
             *is_fresh = taken.len() >= BATCH;
             if taken.is_empty() {
                 return false;

@@ -11,6 +11,10 @@ pub enum Policy {
     /// that come meanwhile fill the ring, and then the kernel's buffer. Once that is full, a part of
     /// them is lost and requested again. No packet is reported lost before all packets in the ring
     /// have been processed. Afterwards `give_up_after` applies.
+    ///
+    /// Own messages in total order are not dropped either: once the queue is full, sending to the group waits
+    /// for the reader. A thread that reads and sends should use
+    /// [`Sender::try_send`](crate::Sender::try_send), unless it sends no more messages than it has read.
     Block,
     /// The oldest message in the queue is dropped, and reported by [`Event::Lost`](crate::Event::Lost).
     #[default]

@@ -147,7 +147,8 @@ impl Sender {
     }
 
     /// Sends a message and returns its sequence number among this node's messages to the group. Waits while
-    /// the readers that the node [follows](crate::FlowSection::follow) have no room.
+    /// the readers that the node [follows](crate::FlowSection::follow) have no room, or a subscription of
+    /// this node in total order with [`Policy::Block`](crate::Policy::Block).
     ///
     /// # Errors
     /// [`SendError`]. A loss in the network is not an error.

@@ -266,6 +266,17 @@ impl Outward {
             totals.due.extend(due_us.map(|due_us| (due_us, group)));
         }
         self.totals = totals;
+    /// Returns whether this node's own messages to a group must wait, because a subscription of its own that
+    /// gets them in total order and drops none is full.
+    pub(crate) fn holds_up_own(&self, group: GroupId) -> bool {
+        if !self.totals.contains(group) {
+            return false;
+        }
+        let consumers = self.groups.get(&group).map_or(&[][..], |joined| &joined.consumers[..]);
+        let consumers = consumers.iter().filter_map(|&at| self.consumers.get(at)?.as_ref());
+        consumers.filter(|consumer| consumer.is_total).any(|consumer| consumer.queue.holds_up_own())
+    }
+
         packets
     }
 }

@@ -52,6 +52,10 @@ pub(super) struct Inner {
     pub(super) armed: bool,
     /// Whether this queue exerts backpressure.
     pub(super) blocking: bool,
+    /// Whether own messages wait for room.
+    pub(super) holds_sender: bool,
+    /// Greatest number of messages that those of other nodes have brought it to since it had room.
+    pub(super) reach: usize,
     /// Number of dropped messages that were logged.
     pub(super) logged: u64,
     pub(super) counts: QueueCounts,

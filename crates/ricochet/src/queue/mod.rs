@@ -110,8 +110,10 @@ impl Queue {
             return inner.events.push_back(Event::Message(message));
         }
         if !inner.has_room(self.bounds, length) {
-            // The node's own messages do not wait: backpressure would not stop them.
-            let policy = if message.is_own { self.policy.without_waiting() } else { self.policy };
+            // The node's own messages do not wait: backpressure would not stop them. Those in total order are
+            // part of what all members deliver; their sender waits, see `holds_up_own`.
+            let is_droppable = message.is_own && message.number().is_none();
+            let policy = if is_droppable { self.policy.without_waiting() } else { self.policy };
             match policy {
                 // One packet may bring several messages. Backpressure is active before the next packet.
                 Policy::Block => {}
@@ -132,12 +134,27 @@ impl Queue {
         inner.counts.queued += 1;
         inner.messages += 1;
         inner.bytes += length;
+        if !message.is_own {
+            inner.reach = inner.reach.max(inner.messages);
+        }
         inner.events.push_back(Event::Message(message));
         if self.policy == Policy::Block && !inner.blocking && !inner.has_room(self.bounds, 1) {
             inner.blocking = true;
             inner.counts.blocked += 1;
             self.backpressure.on_queue_full();
         }
+    }
+
+    /// Returns whether the node's own messages must wait for the reader, which then wakes the node. They may
+    /// take the places of messages that the reader has taken, so that it can send one for each that it gets.
+    pub(crate) fn holds_up_own(&self) -> bool {
+        if self.policy != Policy::Block {
+            return false;
+        }
+        let mut inner = self.lock();
+        let has_room = inner.has_room(self.bounds, 1) || inner.messages < inner.reach;
+        inner.holds_sender = !has_room && inner.closed.is_none();
+        inner.holds_sender
     }
 
     /// Adds a report of messages that will not come.
@@ -370,8 +387,12 @@ impl Queue {
         }
     }
 
-    /// Ends the backpressure of this queue.
+    /// Ends the backpressure of this queue, and the wait of own messages for it.
     fn release(&self, inner: &mut Inner) {
+        inner.reach = 0;
+        if mem::take(&mut inner.holds_sender) {
+            self.backpressure.wake();
+        }
         if mem::take(&mut inner.blocking) {
             self.backpressure.on_queue_drained();
         }

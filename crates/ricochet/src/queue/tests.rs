@@ -400,3 +400,28 @@ fn a_message_that_does_not_fit_stays_in_its_place() {
     assert_eq!(seq(queue.pop_fitting(9, None)), 3);
     assert_eq!(queue.pop_fitting(9, None).unwrap_err(), RecvIntoError::Closed);
 }
+
+#[test]
+fn own_messages_in_total_order_are_all_kept_and_their_sender_waits() {
+    let (queue, backpressure) = queue(3, Policy::Block);
+    let own = |seq: u32| Message { is_own: true, number: Some(seq.into()), ..numbered(seq) };
+    queue.push(own(0));
+    assert!(!queue.holds_up_own());
+    (1..5).for_each(|seq| queue.push(own(seq)));
+    assert!(queue.holds_up_own() && backpressure.is_active());
+    // A reader of messages of others may send one for each that it takes, although the queue is full.
+    (5..8).for_each(|seq| queue.push(numbered(seq)));
+    assert!(queue.holds_up_own());
+    assert!(queue.try_pop().is_ok());
+    assert!(!queue.holds_up_own());
+    queue.push(own(8));
+    assert!(queue.holds_up_own());
+    assert!(!readable(backpressure.waker().as_fd()));
+    assert_eq!(drained(&queue), (1..9).collect::<Vec<_>>());
+    assert!(readable(backpressure.waker().as_fd()), "the node passes on what waits");
+    assert!(!queue.holds_up_own());
+    assert_eq!(queue.counts().dropped, 0);
+    // Without a number they are dropped, as no member waits for the others.
+    (0..5).for_each(|seq| queue.push(Message { number: None, ..own(seq) }));
+    assert_eq!(queue.counts().dropped, 2);
+}
