@@ -47,13 +47,14 @@ impl Filler<'_> {
         self.open(message, |events| self.wake(queue.push_all(events)));
     }
 
-    /// Queues a message with its number in total order, or the messages that share its packet.
+    /// Queues a message with its number in total order, or the messages that share its packet. It is
+    /// delivered whatever its age: members read it at different times, and must deliver the same.
     pub(crate) fn push_numbered(&self, queue: &Queue, message: &CoreMessage<'_>, number: u64) {
         let first = message.seq.to_wire();
         let numbered = |event| match event {
             Event::Message(message) => {
                 let number = number + u64::from(message.seq.wrapping_sub(first));
-                Event::Message(Message { number: Some(number), ..message })
+                Event::Message(Message { number: Some(number), expires_us: None, ..message })
             }
             other => other,
         };

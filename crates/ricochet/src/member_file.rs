@@ -65,8 +65,8 @@ impl MemberFileWatch {
     }
 }
 
-/// Reads a file of members for the node at an address. One that lists only addresses with the other IP version
-/// is refused, because the node reaches none of them.
+/// Reads a file of members for the node at an address. One that lists only addresses with the other IP
+/// version is refused, because the node reaches none of them.
 pub(crate) fn read(path: &Path, own: SocketAddr) -> Result<MemberFile, String> {
     let text =
         fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;

@@ -382,8 +382,9 @@ mod tests {
     use std::sync::Arc;
 
     use ricochet_core::counters::GivenUp;
-    use ricochet_core::message::{Message as CoreMessage, Output as _};
+    use ricochet_core::message::{Message as CoreMessage, Output as _, Sent};
     use ricochet_core::tracker::{Front, Lost as CoreLost};
+    use ricochet_core::wire::Envelope;
     use ricochet_core::{GroupId, NodeId, Seq, StreamKey};
 
     use crate::error::TryRecvError;
@@ -438,6 +439,27 @@ mod tests {
         for handle in &later {
             assert_eq!(drained(&handle.queue), [("message", 3)]);
         }
+    }
+
+    #[test]
+    fn a_message_in_total_order_is_delivered_whatever_its_age() {
+        let builder = Node::builder("lo").address([127, 0, 0, 1]).port(0).unicast(true);
+        let (driver, _) = builder.prepare().unwrap();
+        let shared = Arc::clone(&driver.shared);
+        let handle = shared.join(&["g"], &JoinOptions::default()).unwrap();
+        let mut payload = Vec::new();
+        Envelope { deadline_us: Some(1), ..Envelope::default() }.write(&mut payload);
+        payload.extend_from_slice(b"187.21");
+        let (group, seq) = (GroupId::of_name("g"), Seq::first_seen(3));
+        let sent = Some(Sent { at_us: 1, since_us: 0 });
+        let message = CoreMessage::new(NodeId(9), group, seq, &payload);
+        let message = CoreMessage { sent, enveloped: true, ..message };
+        let mut core = shared.core_for_node();
+        let (_, filler, _) = core.out.split();
+        filler.push(&handle.queue, &message);
+        filler.push_numbered(&handle.queue, &message, 7);
+        drop(core);
+        assert_eq!(drained(&handle.queue), [("lost", 3), ("message", 3)]);
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub(crate) struct Totals {
     view: View,
     /// Promises of this node in groups that it has left. They bind it when it joins them again.
     left: HashMap<GroupId, Promises>,
+    /// Whether packets that arrived are held back.
+    is_blocked: bool,
 }
 
 impl Totals {
@@ -56,6 +58,7 @@ impl Totals {
         let mut total = Total::new(now_us, group, config, seed).with_promises(promises);
         let order = order_group(group);
         total.change_view(now_us, members_of(&self.view, order));
+        total.set_blocked(now_us, self.is_blocked);
         self.groups.insert(group, Entry { total: Box::new(total), safe: config.safe, due_us: None });
         self.order_groups.insert(order, group);
         self.touched.insert(group);
@@ -160,6 +163,20 @@ impl Totals {
         self.view.clone_from(view);
     }
 
+    /// Sets whether packets that arrived are held back. The stages have more to do afterwards.
+    fn set_blocked(&mut self, now_us: u64, is_blocked: bool) {
+        if self.is_blocked == is_blocked {
+            return;
+        }
+        self.is_blocked = is_blocked;
+        for (&group, entry) in &mut self.groups {
+            entry.total.set_blocked(now_us, is_blocked);
+            if !is_blocked {
+                self.touched.insert(group);
+            }
+        }
+    }
+
     /// Returns when a stage is due.
     pub(crate) fn due_us(&self) -> Option<u64> {
         if self.touched.is_empty() { self.due.first().map(|&(due_us, _)| due_us) } else { Some(0) }
@@ -179,6 +196,7 @@ impl Totals {
             epochs: counts.epochs,
             lost: counts.lost,
             broken: counts.broken,
+            crowded: counts.crowded,
             unauthorized: counts.unauthorized,
         })
     }
@@ -238,13 +256,27 @@ fn tell(group: &str, news: OrderNews) {
             tracing::warn!(group, from, continues, "numbers were missed that no member keeps any more");
         }
         OrderNews::Stalled => {
-            tracing::warn!(group, "no message is numbered: no majority of the members is heard");
+            tracing::warn!(
+                group,
+                "messages wait: no majority of the members is heard, or no order has begun"
+            );
         }
         OrderNews::Resumed => tracing::info!(group, "messages are numbered again"),
     }
 }
 
 impl Outward {
+    /// Returns whether this node's own messages to a group must wait, because a subscription of its own that
+    /// gets them in total order and drops none is full.
+    pub(crate) fn holds_up_own(&self, group: GroupId) -> bool {
+        if !self.totals.contains(group) {
+            return false;
+        }
+        let consumers = self.groups.get(&group).map_or(&[][..], |joined| &joined.consumers[..]);
+        let consumers = consumers.iter().filter_map(|&at| self.consumers.get(at)?.as_ref());
+        consumers.filter(|consumer| consumer.is_total).any(|consumer| consumer.queue.holds_up_own())
+    }
+
     /// Numbers and delivers what the stages have got. Returns the packets that they send.
     fn flush_totals(&mut self) -> Vec<(GroupId, Vec<u8>)> {
         let (now_us, mut packets) = (self.now_us, Vec::new());
@@ -266,22 +298,18 @@ impl Outward {
             totals.due.extend(due_us.map(|due_us| (due_us, group)));
         }
         self.totals = totals;
-    /// Returns whether this node's own messages to a group must wait, because a subscription of its own that
-    /// gets them in total order and drops none is full.
-    pub(crate) fn holds_up_own(&self, group: GroupId) -> bool {
-        if !self.totals.contains(group) {
-            return false;
-        }
-        let consumers = self.groups.get(&group).map_or(&[][..], |joined| &joined.consumers[..]);
-        let consumers = consumers.iter().filter_map(|&at| self.consumers.get(at)?.as_ref());
-        consumers.filter(|consumer| consumer.is_total).any(|consumer| consumer.queue.holds_up_own())
-    }
-
         packets
     }
 }
 
 impl Core {
+    /// Sets whether packets that arrived are held back. Those are then neither given up, nor taken for a
+    /// silence of the other members.
+    pub(crate) fn hold_losses(&mut self, now_us: u64, held: bool) {
+        self.node.hold_losses(held);
+        self.out.totals.set_blocked(now_us, held);
+    }
+
     /// Numbers and delivers what the stages of groups in total order have got, and sends their packets.
     pub(crate) fn flush_totals(&mut self) {
         if self.out.totals.groups.is_empty() {
@@ -368,5 +396,24 @@ mod tests {
         totals.add(2_000_000, group, config, 6);
         assert_eq!(totals.groups[&group].total.promises(), promises);
         assert!(totals.left.is_empty());
+    }
+
+    #[test]
+    fn a_stage_that_heard_nothing_is_due_when_packets_are_processed_again() {
+        let (mut totals, group) = (Totals::default(), GroupId(7));
+        totals.set_blocked(0, true);
+        totals.add(0, group, TotalConfig::new(NodeId(1)), 5);
+        let flush = |totals: &mut Totals| {
+            totals.touched.clear();
+            let total = &mut totals.groups.get_mut(&group).unwrap().total;
+            [0, 1_000_000].into_iter().for_each(|now_us| total.flush(now_us, &mut Nowhere));
+            total.is_sequencer()
+        };
+        assert!(!flush(&mut totals), "others may have an order");
+        totals.set_blocked(0, true);
+        assert_eq!(totals.due_us(), None);
+        totals.set_blocked(0, false);
+        assert_eq!(totals.due_us(), Some(0));
+        assert!(flush(&mut totals));
     }
 }

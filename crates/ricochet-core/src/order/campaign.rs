@@ -275,18 +275,8 @@ impl Total {
 
     /// Advances an attempt to become the sequencer, or begins one that is due.
     pub(super) fn campaign(&mut self, now_us: u64) {
-        if self.campaign_us.is_some_and(|due_us| due_us <= now_us) {
-            self.campaign_us = None;
-            if self.candidacy.is_none() && self.rank().is_some() {
-                self.start_candidacy(now_us);
-            }
-        }
-        if self.reform_us.is_some_and(|due_us| due_us <= now_us) {
-            self.reform_us = None;
-            if self.is_sequencer() && self.is_open() && self.candidacy.is_none() && self.needs_reform(now_us)
-            {
-                self.start_candidacy(now_us);
-            }
+        if !self.is_blocked() {
+            self.begin_campaign(now_us);
         }
         if self.candidacy.as_ref().is_some_and(|candidacy| candidacy.begin.is_none())
             && let Some(begin) = self.proposal(now_us)
@@ -307,6 +297,24 @@ impl Total {
             self.announces = true;
         }
         self.resend(now_us);
+    }
+
+    /// Begins an attempt that is due. A member that hears no promises would only stop the others.
+    fn begin_campaign(&mut self, now_us: u64) {
+        if self.campaign_us.take_if(|due_us| *due_us <= now_us).is_some()
+            && self.candidacy.is_none()
+            && self.rank().is_some()
+        {
+            self.start_candidacy(now_us);
+        }
+        if self.reform_us.take_if(|due_us| *due_us <= now_us).is_some()
+            && self.is_sequencer()
+            && self.is_open()
+            && self.candidacy.is_none()
+            && self.needs_reform(now_us)
+        {
+            self.start_candidacy(now_us);
+        }
     }
 
     fn resend(&mut self, now_us: u64) {

@@ -168,8 +168,10 @@ impl Total {
         if self.want.is_none() {
             self.want = Some(self.next_want(now_us, before));
         }
-        let is_active = self.is_active();
-        let Some(want) = self.want.as_mut().filter(|want| want.due_us <= now_us) else { return false };
+        let (is_active, is_blocked) = (self.is_active(), self.is_blocked());
+        // The message may be among the packets that are held back, and so may the answers.
+        let is_due = |want: &&mut Want| want.due_us <= now_us && !is_blocked;
+        let Some(want) = self.want.as_mut().filter(is_due) else { return false };
         want.due_us = now_us.saturating_add(want.pause_us);
         want.asked += 1;
         let asked = want.asked;
@@ -337,8 +339,8 @@ impl Total {
 
     fn copy(&mut self, number: u64, sender: NodeId, seq: Seq) {
         let Some(unit) = self.hold.unit(sender, seq) else { return };
-        let Message { packets, joint, enveloped, payload, .. } = unit.message();
-        let form = Form { joint, enveloped };
+        let Message { packets, joint, enveloped, sent, payload, .. } = unit.message();
+        let form = Form { joint, enveloped, sent_us: sent.map(|sent| sent.at_us) };
         let payload = payload.to_vec();
         self.counts.copied += 1;
         self.send(&Body::Copy { number, sender, seq, packets, form, payload: &payload });

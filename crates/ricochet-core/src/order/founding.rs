@@ -152,7 +152,8 @@ impl Total {
         }
         let is_free = self.council.is_none() && self.pending.is_none() && self.candidacy.is_none();
         let is_heard = |heard_us: u64| now_us.saturating_sub(heard_us) <= FRESH_US;
-        if is_free && self.order.is_some() && !self.founding.heard_us.is_some_and(is_heard) {
+        let is_silent = !self.is_blocked() && !self.founding.heard_us.is_some_and(is_heard);
+        if is_free && self.order.is_some() && is_silent {
             self.enter_order(None);
             self.founding.restart(now_us);
         }
@@ -167,7 +168,7 @@ impl Total {
                 founding.hello_us = founding.hello_us.min(found_us);
             }
         }
-        if !is_free || self.order.is_some() || now_us < found_us {
+        if !is_free || self.order.is_some() || now_us < found_us || self.is_blocked() {
             return;
         }
         let others: Vec<NodeId> = self.founding.fresh(now_us).collect();

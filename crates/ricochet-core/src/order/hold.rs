@@ -36,12 +36,20 @@ struct Stream {
     units: BTreeMap<Seq, Unit>,
     /// First packet that may still come.
     awaited: Seq,
-    /// First packet that was given up.
+    /// First packet that was given up, or found no room.
     lost_from: Option<Seq>,
-    /// Position after the last packet that was given up.
+    /// Position after the last such packet.
     lost_until: Seq,
     /// Count of the hold at the last news of the stream.
     touched: u64,
+}
+
+impl Stream {
+    /// Notes that positions from `first` on, before `end`, are lost. A stream may begin with them.
+    fn on_lost(&mut self, first: Seq, end: Seq) {
+        self.lost_from = Some(self.lost_from.map_or(first, |known| known.min(first)));
+        self.lost_until = self.lost_until.max(end);
+    }
 }
 
 /// The next positions of a stream to be numbered.
@@ -107,7 +115,7 @@ impl Hold {
         let stream = self.streams.touch(message.sender);
         stream.awaited = stream.awaited.max(message.front.awaited);
         if is_full && !wanted {
-            stream.lost_until = stream.lost_until.max(message.seq.plus(message.packets.into()));
+            stream.on_lost(message.seq, message.seq.plus(message.packets.into()));
             return false;
         }
         if stream.units.contains_key(&message.seq) {
@@ -129,9 +137,7 @@ impl Hold {
 
     /// Notes that packets of a sender were given up.
     pub(super) fn on_lost(&mut self, sender: NodeId, first: Seq, last: Seq) {
-        let stream = self.streams.touch(sender);
-        stream.lost_from = Some(stream.lost_from.map_or(first, |known| known.min(first)));
-        stream.lost_until = stream.lost_until.max(last.plus(1));
+        self.streams.touch(sender).on_lost(first, last.plus(1));
     }
 
     /// Notes how far a stream is settled.

@@ -26,7 +26,36 @@ const PAUSE_US_MAX: u64 = 1_000_000;
 /// first number of the runs.
 pub(super) type Extent = (u64, u64, u64);
 
+impl Patience {
+    /// Does not count a time in which this member heard nobody.
+    fn postpone(&mut self, by_us: u64) {
+        let Self { stuck, quiet, heard_us, pull_us, .. } = self;
+        let times = stuck.iter_mut().map(|(at_us, _)| at_us);
+        let times = times.chain(quiet.iter_mut().map(|(at_us, _)| at_us)).chain(heard_us).chain([pull_us]);
+        times.for_each(|at_us| *at_us = at_us.saturating_add(by_us));
+    }
+}
+
 impl Total {
+    /// Sets whether packets that came are held back. Such a member hears nobody, and takes nobody for dead:
+    /// it begins no epoch and no order, and puts no member out. The next flush has more to do afterwards.
+    pub fn set_blocked(&mut self, now_us: u64, is_blocked: bool) {
+        if is_blocked {
+            self.blocked_since_us.get_or_insert(now_us);
+        } else if let Some(since_us) = self.blocked_since_us.take() {
+            let by_us = now_us.saturating_sub(since_us);
+            self.patience.postpone(by_us);
+            self.crowded_us = self.crowded_us.map(|since_us| since_us.saturating_add(by_us));
+            // An attempt of another member, of which it may have heard just now, takes some round trips.
+            let soon_us = now_us.saturating_add(self.config.silence_us / 2);
+            self.campaign_us = self.campaign_us.map(|due_us| due_us.max(soon_us));
+        }
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked_since_us.is_some()
+    }
+
     /// Returns whether this node may number messages.
     pub(super) fn is_active(&self) -> bool {
         self.is_sequencer() && self.is_open() && self.candidacy.is_none()
@@ -93,6 +122,10 @@ impl Total {
     /// Puts the slowest members out, if they have held up the others for too long, or if messages that wait
     /// behind them would soon be lost for all.
     fn hold_up(&mut self, now_us: u64) {
+        if self.is_blocked() {
+            // Acknowledgements of all may be among the packets that are held back.
+            return;
+        }
         let since_us = *self.crowded_us.get_or_insert(now_us);
         let waited_us = now_us.saturating_sub(since_us);
         // Acknowledgements belong to an epoch, at whose beginning there are none of members that keep up.
@@ -317,18 +350,27 @@ impl Total {
     pub(super) fn watch_progress(&mut self, now_us: u64) {
         let Self { dirty, hold, log, .. } = self;
         dirty.retain(|&sender| hold.ready(sender, log.position(sender)).is_some());
+        if self.is_blocked() {
+            // Signs of progress may be among the packets that are held back.
+            return;
+        }
         let epoch = self.council.as_ref().and(self.log.epoch());
         let is_member = self.council.is_some() || self.pending.is_some();
-        let is_behind = self.held < self.log.next || (self.config.safe && self.delivered < self.held);
+        if !is_member {
+            return self.watch_beginning(now_us);
+        }
+        let is_unsafe = self.config.safe && self.delivered < self.held;
+        let is_behind = self.held < self.log.next || is_unsafe;
         let is_unheard = self.is_active() && self.majority_holds() < self.log.next;
         let is_urgent =
             !self.dirty.is_empty() || self.pending.is_some() || self.promised > epoch || self.log.has_gap();
-        if !is_member || !(is_urgent || is_behind || is_unheard) {
+        if !(is_urgent || is_behind || is_unheard) {
             self.patience = Patience::default();
             return self.resume();
         }
-        let (stuck, mark) = (self.log.next, (self.log.next, self.promised));
-        if self.patience.stuck.is_none_or(|(_, next)| next != stuck) {
+        let delivered = if self.config.safe { self.delivered } else { 0 };
+        let (stuck, mark) = (Some((self.log.next, delivered)), (self.log.next, self.promised));
+        if self.patience.stuck.is_none_or(|(_, known)| known != stuck) {
             self.patience.stuck = Some((now_us, stuck));
             self.resume();
         }
@@ -356,12 +398,34 @@ impl Total {
         if campaign_us.is_some_and(|due_us| due_us <= now_us) {
             self.start_candidacy(now_us);
         }
-        if !self.stalled && stuck_us <= now_us && is_urgent {
-            self.stalled = true;
-            self.news.push_back(OrderNews::Stalled);
+        if stuck_us <= now_us && (is_urgent || is_unsafe) {
+            self.stall();
         }
         let later = [Some(self.patience.pull_us), campaign_us, Some(stuck_us)].into_iter().flatten();
         self.patience.due_us = later.filter(|&due_us| due_us > now_us).min();
+    }
+
+    /// Tells the application if messages wait for an order that does not begin.
+    fn watch_beginning(&mut self, now_us: u64) {
+        if self.dirty.is_empty() {
+            self.patience = Patience::default();
+            return self.resume();
+        }
+        if !matches!(self.patience.stuck, Some((_, None))) {
+            self.patience = Patience { stuck: Some((now_us, None)), ..Patience::default() };
+        }
+        let since_us = self.patience.stuck.map_or(now_us, |(at_us, _)| at_us);
+        let stuck_us = since_us.saturating_add(self.config.found_us.saturating_add(STALLED_US));
+        self.patience.due_us = Some(stuck_us).filter(|&due_us| due_us > now_us);
+        if stuck_us <= now_us {
+            self.stall();
+        }
+    }
+
+    fn stall(&mut self) {
+        if !std::mem::replace(&mut self.stalled, true) {
+            self.news.push_back(OrderNews::Stalled);
+        }
     }
 
     /// Returns when this node tries to become the sequencer if nothing happens.

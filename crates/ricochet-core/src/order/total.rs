@@ -16,7 +16,7 @@ use super::report::{Begin, Report};
 use super::wire::{Body, Form, Head};
 use crate::counters::GivenUp;
 use crate::ids::{GroupId, NodeId, StreamKey};
-use crate::message::{How, Message};
+use crate::message::{How, Message, Sent};
 use crate::tracker::{Front, Lost};
 
 /// Output of the stage, in total order.
@@ -64,9 +64,10 @@ pub enum OrderNews {
         /// Number with which the agreed sequence continues.
         continues: u64,
     },
-    /// No message is numbered, because no majority of the members is heard.
+    /// No message has been numbered for two seconds, or delivered in safe order, because no majority of the
+    /// members is heard or no order has begun.
     Stalled,
-    /// Messages are numbered again.
+    /// Messages are numbered again, and delivered.
     Resumed,
 }
 
@@ -92,7 +93,7 @@ pub struct OrderStatus {
     pub delivered: u64,
     /// Number of messages kept.
     pub held: usize,
-    /// Whether no message is numbered, because no majority is heard.
+    /// Whether no message is numbered or, in safe order, delivered, because no majority is heard.
     pub stalled: bool,
 }
 
@@ -168,6 +169,8 @@ pub struct Total {
     pub(super) denied: BTreeMap<u64, u64>,
     pub(super) answered_us: Option<u64>,
     pub(super) stalled: bool,
+    /// Time since which packets that came are held back, if they are.
+    pub(super) blocked_since_us: Option<u64>,
     leaving: bool,
     pub(super) news: VecDeque<OrderNews>,
     sends: Vec<Vec<u8>>,
@@ -177,8 +180,8 @@ pub struct Total {
 /// How long this node has waited for progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Patience {
-    /// Time since which nothing was numbered, and what was known then.
-    pub(super) stuck: Option<(u64, u64)>,
+    /// Time since which nothing was numbered, nor delivered in safe order, and what was known then.
+    pub(super) stuck: Option<(u64, Stuck)>,
     /// Time of the last progress of any kind, and what was known then.
     pub(super) quiet: Option<(u64, Mark)>,
     /// Last time that numbers of the sequencer came; at the sequencer itself, last time that it waited for
@@ -190,6 +193,9 @@ pub(super) struct Patience {
     /// Time of the next attempt.
     pub(super) due_us: Option<u64>,
 }
+
+/// The next number, and in safe order the next one to deliver; `None` without an order.
+pub(super) type Stuck = Option<(u64, u64)>;
 
 /// Signs of progress: the next number, and the greatest epoch promised.
 pub(super) type Mark = (u64, Option<Epoch>);
@@ -239,6 +245,7 @@ impl Total {
             denied: BTreeMap::new(),
             answered_us: None,
             stalled: false,
+            blocked_since_us: None,
             leaving: false,
             news: VecDeque::new(),
             sends: Vec::new(),
@@ -328,8 +335,10 @@ impl Total {
                 // The copy says nothing about the messages before it.
                 let front = Front { settled: Seq(0), awaited: Seq(0) };
                 let message = Message::new(sender, self.group, seq, payload);
-                let Form { joint, enveloped } = form;
-                let message = Message { joint, enveloped, packets, how: How::Requested, front, ..message };
+                let Form { joint, enveloped, sent_us } = form;
+                let sent = sent_us.map(|at_us| Sent { at_us, since_us: now_us });
+                let message = Message { joint, enveloped, packets, sent, front, ..message };
+                let message = Message { how: How::Requested, ..message };
                 self.on_copy(from, number, &message);
             }
             Body::Deny { epoch, number, count } => {
@@ -408,17 +417,16 @@ impl Total {
         if self.leaving {
             return None;
         }
-        let due = [
-            self.founding_due_us(),
-            self.candidacy_due_us(),
+        let always = [self.founding_due_us(), self.candidacy_due_us(), self.ack_due_us];
+        let heard = [
             self.campaign_us,
             self.reform_us,
-            self.ack_due_us,
             self.want.as_ref().map(|want| want.due_us),
             self.patience.due_us,
             self.crowded_us.map(|since_us| since_us.saturating_add(self.config.evict_us)),
         ];
-        due.into_iter().flatten().min()
+        let heard = heard.into_iter().filter(|_| !self.is_blocked());
+        always.into_iter().chain(heard).flatten().min()
     }
 
     /// Returns the state.

@@ -16,8 +16,8 @@ use crate::ids::NodeId;
 
 /// Bit of a run's count: the run is lost.
 const LOST: u32 = 1 << 31;
-/// Length of a packet with a copy of a message before that message.
-pub(crate) const COPY_HEAD: usize = 31;
+/// Greatest length of a packet with a copy of a message before that message: with the time of sending.
+pub(crate) const COPY_HEAD: usize = 39;
 /// Maximum number of runs in a packet.
 const RUNS_MAX: usize = 1 << 16;
 
@@ -28,6 +28,8 @@ pub(super) struct Form {
     pub(super) joint: bool,
     /// Whether each begins with an envelope.
     pub(super) enveloped: bool,
+    /// Time at which it was sent, by its sender's clock, if the sender told.
+    pub(super) sent_us: Option<u64>,
 }
 
 /// Which order a packet belongs to.
@@ -257,7 +259,9 @@ impl Body<'_> {
                 put.u32(sender.0);
                 put.u32(seq.to_wire());
                 put.u32(*packets);
-                put.u8(u8::from(form.joint) | u8::from(form.enveloped) << 1);
+                let is_timed = form.sent_us.is_some();
+                put.u8(u8::from(form.joint) | u8::from(form.enveloped) << 1 | u8::from(is_timed) << 2);
+                form.sent_us.into_iter().for_each(|sent_us| put.u64(sent_us));
                 put.0.extend_from_slice(payload);
             }
             Body::Deny { epoch, number, count } => {
@@ -324,8 +328,9 @@ impl Body<'_> {
             10 => {
                 let (number, sender) = (take.reader.u64()?, take.node()?);
                 let (seq, packets) = (take.seq(sender)?, take.reader.u32()?);
-                let flags = take.reader.flags(3)?;
-                let form = Form { joint: flags & 1 != 0, enveloped: flags & 2 != 0 };
+                let flags = take.reader.flags(7)?;
+                let sent_us = if flags & 4 != 0 { Some(take.reader.u64()?) } else { None };
+                let form = Form { joint: flags & 1 != 0, enveloped: flags & 2 != 0, sent_us };
                 let payload = take.reader.rest();
                 return Ok((head, Body::Copy { number, sender, seq, packets, form, payload }));
             }
@@ -531,8 +536,16 @@ mod tests {
                 sender,
                 seq,
                 packets: 1,
-                form: Form { joint: false, enveloped: true },
+                form: Form { joint: false, enveloped: true, sent_us: None },
                 payload: b"187.21",
+            },
+            Body::Copy {
+                number,
+                sender,
+                seq,
+                packets: 1,
+                form: Form { sent_us: Some(1_700_000_000_000_000), ..Form::default() },
+                payload: b"187.22",
             },
             Body::Deny { epoch: epoch(3), number, count: 2 },
             Body::Bye(report),
@@ -546,8 +559,9 @@ mod tests {
         for body in bodies() {
             let bytes = body.write(head);
             assert_eq!(Body::read(&bytes, &|_| None), Ok((head, body.clone())));
-            if let Body::Copy { payload, .. } = body {
-                assert_eq!(bytes.len(), COPY_HEAD + payload.len());
+            if let Body::Copy { payload, form, .. } = body {
+                let unused = if form.sent_us.is_some() { 0 } else { 8 };
+                assert_eq!(bytes.len(), COPY_HEAD - unused + payload.len());
             }
             for cut in 0..bytes.len() {
                 let read = Body::read(&bytes[..cut], &|_| None);

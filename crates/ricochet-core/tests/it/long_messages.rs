@@ -156,7 +156,7 @@ impl Output for Lengths {
 fn a_packet_of_total_order_holds_even_the_longest_message() {
     let node = |id| Node::new(NodeConfig::new(id), groups(&[GROUP], 1), &view(&[]), 1).expect("in range");
     let (mut sender, mut receiver) = (node(SENDER), node(NodeId(0)));
-    let longest = sender.message_max() + 31;
+    let longest = sender.message_max() + 39;
     let (mut sent, mut lengths) = (Sent::default(), Lengths::default());
     let refused = sender.multicast_order(0, GROUP, &vec![7; longest + 1], &mut sent);
     assert_eq!(refused, Err(SendError::TooLong { length: longest + 1, payload_max: longest }));

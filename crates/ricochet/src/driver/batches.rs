@@ -59,9 +59,9 @@ impl Batches {
             return more;
         }
         let mut core = shared.core_for_node();
-        core.node.hold_losses(self.holds_packets());
-        core.node.set_overloaded(self.waiting > OVERLOAD);
         let now_us = clock::now_us();
+        core.hold_losses(now_us, self.holds_packets());
+        core.node.set_overloaded(self.waiting > OVERLOAD);
         for batch in [&mut self.packets, &mut self.repairs] {
             while is_open && let Some(slot) = batch.waiting.pop_front() {
                 if core.is_of_new_group(&slot) {

@@ -209,7 +209,7 @@ impl Driver {
         self.membership.tell_registry(&mut core, &self.shared);
         self.greetings.set_members(now_us, &self.membership);
         self.greetings.handle_timeout(now_us, &mut core, &self.shared, &mut self.membership.output);
-        core.node.hold_losses(self.batches.holds_packets());
+        core.hold_losses(now_us, self.batches.holds_packets());
         core.handle_timeout(now_us);
         self.slow_readers.handle_timeout(now_us, &core.out, &self.shared.backpressure);
         self.loss_log.handle_timeout(now_us, &mut core.out);

@@ -169,7 +169,7 @@ pub struct TotalStatus {
     pub delivered: u64,
     /// Messages kept.
     pub held: usize,
-    /// Whether no message is numbered because no majority is heard.
+    /// Whether messages wait because no majority is heard, or no order has begun.
     pub stalled: bool,
     /// Epochs that this node has taken part in.
     pub epochs: u64,
@@ -177,6 +177,10 @@ pub struct TotalStatus {
     pub lost: u64,
     /// Times that this node had delivered otherwise than the others agreed.
     pub broken: u64,
+    /// Messages for which there was no room before they were numbered. They are reported as lost if they come
+    /// from no other member.
+    #[serde(default)]
+    pub crowded: u64,
     /// Packets of nodes that had no right to send them.
     pub unauthorized: u64,
 }

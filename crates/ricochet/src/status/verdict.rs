@@ -85,7 +85,7 @@ pub(super) fn verdict(status: &Status) -> VerdictStatus {
     {
         return degraded(
             "stalled",
-            format!("no majority is heard, and the order of {} stands still", group.name),
+            format!("no majority is heard or no order has begun, and messages of {} wait", group.name),
         );
     }
     if window.dropped > 0 {
@@ -174,7 +174,7 @@ mod tests {
         status.groups.push(GroupStatus { name: "prices".to_owned(), order, ..GroupStatus::default() });
         assert_eq!(
             verdict(&status).text,
-            "degraded: no majority is heard, and the order of prices stands still"
+            "degraded: no majority is heard or no order has begun, and messages of prices wait"
         );
         seen.extend(verdict(&status).reason_id);
         status.failed = Some("it has panicked".to_owned());

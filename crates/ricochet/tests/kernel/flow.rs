@@ -70,6 +70,73 @@ fn a_reader_that_blocks_holds_up_its_sender_and_nothing_is_lost() {
     assert!(nodes[0].status().counts["sent"] < u64::from(MESSAGES) / 2, "messages that wait share packets");
 }
 
+/// Joins a group in total order with a queue of as many messages that blocks.
+fn join_in_order(node: &Node, queue: usize) -> Subscription {
+    let (queue, policy) = (Some(queue), Some(Policy::Block));
+    node.join_with("g", &JoinOptions { order: Order::Total, queue, policy, ..JoinOptions::default() })
+        .unwrap()
+}
+
+#[test]
+fn own_messages_in_total_order_wait_for_a_reader_that_blocks() {
+    let Some(lan) = Lan::build("own messages in total order", 1) else { return };
+    let nodes = lan.start(|_, builder| builder);
+    let own = join_in_order(&nodes[0], 4);
+    let sender = nodes[0].sender("g").unwrap();
+    (0..10u32).for_each(|number| assert!(sender.try_send(&number.to_be_bytes()).is_ok()));
+    assert_eq!(numbers(&nodes[0], &own, 10), (0..10).collect::<Vec<_>>());
+    let mut sent = 10u32;
+    let refused = loop {
+        match sender.try_send(&sent.to_be_bytes()) {
+            Ok(_) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent < 1_000_000, "the queue has no bound: {}", own.len());
+    };
+    assert_eq!(refused, SendError::WouldBlock);
+    assert!(own.len() < 1_000, "the others wait to be sent: {}", own.len());
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(sender.send(&sent.to_be_bytes()).is_ok()));
+        let expected: Vec<u32> = (10..=sent).collect();
+        assert_eq!(numbers(&nodes[0], &own, expected.len()), expected);
+    });
+    assert_eq!((own.counts().dropped, own.counts().lost), (0, 0));
+}
+
+/// The queue of another subscription holds up the numbers, which its node takes for no silence.
+#[test]
+fn a_reader_that_blocks_stops_no_total_order() {
+    let Some(lan) = Lan::build("total order beside a reader that blocks", 3) else { return };
+    let nodes = lan.start(|_, builder| builder);
+    let subscriptions: Vec<_> = nodes.iter().map(|node| join_in_order(node, 1_000)).collect();
+    meet(&nodes, "g");
+    let order = |node: &Node| {
+        let groups = node.status().groups;
+        groups.into_iter().find_map(|group| group.order).expect("it is in one")
+    };
+    while !nodes.iter().all(|node| order(node).members == 3) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let slow = JoinOptions { queue: Some(4), policy: Some(Policy::Block), ..JoinOptions::default() };
+    let slow = nodes[2].join_with("slow", &slow).unwrap();
+    assert!(nodes[0].wait_for_members("slow", 1, LONG));
+    (0..10u32).for_each(|number| assert!(nodes[0].send("slow", &number.to_be_bytes()).is_ok()));
+    while slow.counts().blocked == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let before = order(&nodes[0]).epochs;
+    for number in 0..20u32 {
+        nodes[0].send("g", &number.to_be_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    for at in 0..2 {
+        assert_eq!(numbers(&nodes[at], &subscriptions[at], 20), (0..20).collect::<Vec<_>>());
+    }
+    assert_eq!(order(&nodes[0]).epochs, before, "nobody else wants to number messages");
+    assert_eq!(numbers(&nodes[2], &slow, 10), (0..10).collect::<Vec<_>>());
+    assert_eq!(numbers(&nodes[2], &subscriptions[2], 20), (0..20).collect::<Vec<_>>());
+}
+
 #[test]
 fn long_messages_of_a_sender_without_pace_all_arrive() {
     const LENGTH: usize = 1_000_000;

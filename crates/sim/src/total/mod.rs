@@ -36,6 +36,8 @@ pub enum Fault {
     Heal,
     /// A node stops for some time, and then processes what has come.
     Stop(usize, u64),
+    /// An application reads nothing for some time, and its node holds back what comes. Its timers go on.
+    Block(usize, u64),
     /// The clock of a node jumps ahead.
     Jump(usize, u64),
 }
@@ -118,9 +120,11 @@ impl TotalScenario {
         }
     }
 
-    /// Returns whether all nodes can always reach each other, and none stops.
+    /// Returns whether all nodes can always reach each other, and none stops or holds back packets.
     pub fn is_connected(&self) -> bool {
-        let apart = |(_, fault): &(usize, Fault)| matches!(fault, Fault::Partition(_) | Fault::Stop(..));
+        let apart = |(_, fault): &(usize, Fault)| {
+            matches!(fault, Fault::Partition(_) | Fault::Stop(..) | Fault::Block(..))
+        };
         !self.faults.iter().any(apart)
     }
 
@@ -160,7 +164,10 @@ impl Fault {
             2 => Self::Leave(draw(64)),
             3 | 4 => Self::Join,
             5 => Self::Jump(draw(64), draw(5_000_000) as u64),
-            6 => Self::Stop(draw(64), 50_000 + draw(3_000_000) as u64),
+            6 => {
+                let (which, time_us) = (draw(64), 50_000 + draw(3_000_000) as u64);
+                if draw(2) == 0 { Self::Stop(which, time_us) } else { Self::Block(which, time_us) }
+            }
             7 => Self::Heal,
             _ => Self::Partition(draw(1 << 20) as u64),
         }

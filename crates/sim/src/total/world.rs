@@ -51,11 +51,19 @@ struct Life {
     clock: Clock,
     up: bool,
     side: u8,
-    /// Time until which it is stopped, and what has come since.
+    /// Time until which it is stopped or holds back packets, and what has come since.
     stopped_us: u64,
+    /// Whether it only holds back packets.
+    is_blocked: bool,
     backlog: Vec<Rc<[u8]>>,
     trace: Vec<Item>,
     sent: u32,
+}
+
+impl Life {
+    fn is_stopped(&self) -> bool {
+        self.stopped_us > 0 && !self.is_blocked
+    }
 }
 
 /// Output of a node, kept until it has returned.
@@ -179,6 +187,7 @@ impl World {
             up: true,
             side: 0,
             stopped_us: 0,
+            is_blocked: false,
             backlog: Vec::new(),
             trace: Vec::new(),
             sent: 0,
@@ -252,12 +261,28 @@ impl World {
                 let at = up[which % up.len()];
                 self.lives[at].stopped_us = self.net.now_us() + time_us;
             }
+            Fault::Block(which, time_us) => self.block(up[which % up.len()], time_us),
             Fault::Jump(which, by_us) => self.lives[up[which % up.len()]].clock.offset_us += by_us,
         }
         // A failure detector may also overlook something.
         if below(dice, 5) > 0 {
             self.update_views(dice, DETECT_US);
         }
+    }
+
+    /// Lets a node hold back what comes for some time, unless it is stopped.
+    pub fn block(&mut self, at: usize, time_us: u64) {
+        let (now_us, until_us) = (self.local_us(at), self.net.now_us() + time_us);
+        let life = &mut self.lives[at];
+        if life.stopped_us > 0 {
+            return;
+        }
+        (life.stopped_us, life.is_blocked) = (until_us, true);
+        life.node.hold_losses(true);
+        if let Some(total) = &mut life.total {
+            total.set_blocked(now_us, true);
+        }
+        self.settle(at, Outbox::default());
     }
 
     /// Stops a node for good.
@@ -286,7 +311,7 @@ impl World {
     /// # Panics
     /// If it does not fit.
     pub fn multicast(&mut self, from: usize, length: usize) {
-        if self.lives[from].stopped_us > 0 {
+        if self.lives[from].is_stopped() {
             return;
         }
         let now_us = self.local_us(from);
@@ -335,6 +360,12 @@ impl World {
         for datagram in std::mem::take(&mut self.lives[at].backlog) {
             self.receive(at, &datagram);
         }
+        let now_us = self.local_us(at);
+        let life = &mut self.lives[at];
+        if std::mem::take(&mut life.is_blocked) {
+            life.node.hold_losses(false);
+            life.total.iter_mut().for_each(|total| total.set_blocked(now_us, false));
+        }
         self.wake(at);
         self.set_view(at);
     }
@@ -348,7 +379,7 @@ impl World {
                 }
             }
             Event::Arrived { to, datagram, .. } => self.receive(to, &datagram),
-            Event::Woken { node } if self.lives[node].stopped_us == 0 => self.wake(node),
+            Event::Woken { node } if !self.lives[node].is_stopped() => self.wake(node),
             Event::Woken { .. } | Event::Missed { .. } => {}
         }
     }
@@ -371,7 +402,7 @@ impl World {
     }
 
     fn set_view(&mut self, at: usize) {
-        if !self.lives[at].up || self.lives[at].stopped_us > 0 {
+        if !self.lives[at].up || self.lives[at].is_stopped() {
             return;
         }
         let now_us = self.local_us(at);

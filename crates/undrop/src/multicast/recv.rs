@@ -324,7 +324,7 @@ impl Disorder {
                 ));
             }
             OrderNews::Stalled => output::note(format_args!(
-                "warning: {group}: no message is numbered, because no majority of the members is heard\n\
+                "warning: {group}: messages wait, because no majority of the members is heard or no order has begun\n\
                  help: check the network; if the others are gone for good, start this command again"
             )),
             OrderNews::Resumed => output::note(format_args!("{group}: messages are numbered again")),

@@ -10,7 +10,7 @@ const MESSAGE_MAX: usize = 16 << 20;
 /// Bounds of the messages that are reassembled from fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentsConfig {
-    /// Longest message in bytes, sent or reassembled, up to 16,777,216. A packet of total order may be 31
+    /// Longest message in bytes, sent or reassembled, up to 16,777,216. A packet of total order may be 39
     /// bytes longer.
     pub message_max: usize,
     /// Maximum number of bytes of incomplete messages, at least `message_max`. When full, the oldest is given

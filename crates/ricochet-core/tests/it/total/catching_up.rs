@@ -33,6 +33,17 @@ fn a_member_that_was_cut_off_catches_up_in_waves() {
 }
 
 #[test]
+fn a_message_that_is_sent_again_keeps_the_time_of_its_sender() {
+    let mut room = Room::new(4, |config| config);
+    let sequencer = room.sequencer();
+    room.say(9, 0, [sequencer]);
+    room.run_for(SECOND_US);
+    // The room compares the time of each message that is delivered.
+    (0..4).for_each(|at| assert_in_order(&room, at, 1));
+    assert!(room.totals[sequencer].counts().copied > 0);
+}
+
+#[test]
 fn a_member_that_was_cut_off_catches_up_while_messages_go_on() {
     let mut room = Room::new(4, |config| config);
     let away = (room.sequencer() + 1) % 4;

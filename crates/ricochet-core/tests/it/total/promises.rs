@@ -152,6 +152,44 @@ fn a_minority_that_delivers_safely_delivers_nothing_alone() {
 }
 
 #[test]
+fn a_sequencer_that_delivers_safely_is_told_that_no_majority_hears_it() {
+    let mut room = Room::new(3, |config| ricochet_core::order::TotalConfig { safe: true, ..config });
+    assert_eq!(room.sequencer(), 0);
+    // No view changes. The message has its number, and nobody acknowledges it.
+    room.down.extend([1, 2]);
+    room.say(0, 0, [0]);
+    room.run_for(SECOND_US);
+    assert!(!room.items[0].contains(&Item::News(OrderNews::Stalled)), "it may take a while");
+    room.run_for(9 * SECOND_US);
+    assert_eq!(room.items[0].last(), Some(&Item::News(OrderNews::Stalled)));
+    assert!(room.totals[0].status().stalled && room.delivered(0).is_empty());
+    room.down.clear();
+    room.say(0, 0, [1, 2]);
+    room.run_for(2 * SECOND_US);
+    assert_eq!(room.delivered(0), [Item::Message(0, 0, 0)]);
+    assert_eq!(room.items[0].last(), Some(&Item::News(OrderNews::Resumed)));
+}
+
+#[test]
+fn nodes_that_wait_for_others_to_begin_an_order_are_told_once_messages_wait() {
+    let mut room = Room::new(2, |config| ricochet_core::order::TotalConfig { founders: 3, ..config });
+    room.run_for(60 * SECOND_US);
+    assert_eq!(room.items[0], [], "nothing waits");
+    room.say_all(0, 0);
+    room.run_for(10 * SECOND_US);
+    for at in 0..2 {
+        assert_eq!(room.items[at], [Item::News(OrderNews::Stalled)], "member {at}");
+    }
+    room.add(|config| ricochet_core::order::TotalConfig { founders: 3, ..config });
+    room.update_views();
+    room.run_for(3 * SECOND_US);
+    for at in 0..2 {
+        assert_eq!(room.delivered(at), [Item::Message(0, 0, 0)], "member {at}");
+        assert!(room.items[at].contains(&Item::News(OrderNews::Resumed)), "member {at}");
+    }
+}
+
+#[test]
 fn a_sequencer_that_stood_still_finds_its_epoch_over() {
     let mut room = Room::new(4, |config| config);
     let sequencer = room.sequencer();
@@ -322,15 +360,33 @@ fn members_that_wait_for_numbers_hold_a_bounded_number_of_messages() {
     for seq in 0..5_000 {
         room.say(9, seq, [0, 1, 2]);
     }
+    // This sender begins when there is no room.
+    for seq in 0..10 {
+        room.say(8, seq, [0, 1, 2]);
+    }
     (0..3).for_each(|at| assert!(room.totals[at].status().held <= 100));
     room.side = vec![0; 3];
     room.update_views();
     room.run_for(3 * SECOND_US);
     room.say_all(9, 5_000);
+    room.say_all(8, 10);
     room.run_for(3 * SECOND_US);
     let whole = room.delivered(0);
-    let all: u64 = whole.iter().map(|item| if let Item::Lost(.., count) = item { *count } else { 1 }).sum();
-    assert_eq!(all, 5_001, "each message is delivered or reported");
+    for (sender, expected) in [(9, 5_001), (8, 11)] {
+        let of_sender = |item: &Item| match *item {
+            Item::Message(_, from, _) => u64::from(from == sender),
+            Item::Lost(_, from, _, count) => {
+                if from == sender {
+                    count
+                } else {
+                    0
+                }
+            }
+            Item::News(_) => 0,
+        };
+        let all: u64 = whole.iter().map(of_sender).sum();
+        assert_eq!(all, expected, "each message of {sender} is delivered or reported");
+    }
     (1..3).for_each(|at| assert_eq!(room.delivered(at), whole));
 }
 

@@ -1,9 +1,9 @@
 //! Members of one order, and the packets between them. Each takes a millisecond.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use ricochet_core::message::Message;
+use ricochet_core::message::{Message, Sent};
 use ricochet_core::order::{OrderNews, OrderOutput, Ordered, Total, TotalConfig};
 use ricochet_core::tracker::Front;
 use ricochet_core::{GroupId, NodeId, Seq};
@@ -38,6 +38,7 @@ impl OrderOutput for Out {
         self.items.push(match ordered {
             Ordered::Message { number, message } => {
                 assert_eq!(message.payload, message.seq.to_wire().to_be_bytes());
+                assert_eq!(message.sent.map(|sent| sent.at_us), Some(sent_us(message.seq.to_wire())));
                 Item::Message(number, message.sender.0, message.seq.to_wire())
             }
             Ordered::Lost { number, lost } => {
@@ -47,6 +48,11 @@ impl OrderOutput for Out {
             Ordered::News(news) => Item::News(news),
         });
     }
+}
+
+/// Time at which messages with a number are sent, by their senders' clocks.
+fn sent_us(seq: u32) -> u64 {
+    1_700_000_000_000_000 + u64::from(seq)
 }
 
 /// Time of arrival, serial number, sender, receiver, and the packet.
@@ -61,6 +67,8 @@ pub(crate) struct Room {
     pub(crate) down: HashSet<usize>,
     /// Side of each member in a partition.
     pub(crate) side: Vec<u8>,
+    /// Packets that members hold back, with their senders.
+    held_back: HashMap<usize, Vec<(usize, Vec<u8>)>>,
     flights: BinaryHeap<Reverse<Flight>>,
     launched: u64,
     pub(crate) now_us: u64,
@@ -77,6 +85,7 @@ impl Room {
             times_us: Vec::new(),
             down: HashSet::new(),
             side: Vec::new(),
+            held_back: HashMap::new(),
             flights: BinaryHeap::new(),
             launched: 0,
             now_us: 1_000_000,
@@ -119,9 +128,10 @@ impl Room {
     /// Gives message `seq` of a sender to some members.
     pub(crate) fn say(&mut self, sender: usize, seq: u32, to: impl IntoIterator<Item = usize>) {
         let payload = seq.to_be_bytes();
+        let sent = Some(Sent { at_us: sent_us(seq), since_us: self.now_us });
         let seq = Seq::first_seen(seq);
         let front = Front { settled: seq.plus(1), awaited: seq.plus(1) };
-        let message = Message { front, ..Message::new(NodeId(sender as u32), GROUP, seq, &payload) };
+        let message = Message { front, sent, ..Message::new(NodeId(sender as u32), GROUP, seq, &payload) };
         for at in to {
             if !self.down.contains(&at) {
                 self.totals[at].handle_message(&message);
@@ -135,6 +145,22 @@ impl Room {
         let side = self.side.get(sender).copied().unwrap_or(0);
         let near: Vec<usize> = (0..self.totals.len()).filter(|&at| self.side[at] == side).collect();
         self.say(sender, seq, near);
+    }
+
+    /// Lets a member hold back the packets that come, as its node does while an application reads nothing.
+    pub(crate) fn hold_back(&mut self, at: usize) {
+        self.totals[at].set_blocked(self.now_us, true);
+        self.held_back.entry(at).or_default();
+        self.flush(at);
+    }
+
+    /// Lets it take them.
+    pub(crate) fn go_on(&mut self, at: usize) {
+        for (from, packet) in self.held_back.remove(&at).unwrap_or_default() {
+            self.forge(from, at, &packet);
+        }
+        self.totals[at].set_blocked(self.now_us, false);
+        self.flush(at);
     }
 
     /// Hands a packet to a member as if another one had sent it.
@@ -175,7 +201,9 @@ impl Room {
             self.now_us = self.now_us.max(next_us);
             if arrival == Some(next_us) {
                 let Some(Reverse((_, _, from, to, packet))) = self.flights.pop() else { break };
-                if !self.down.contains(&to) && self.side[from] == self.side[to] {
+                if let Some(held_back) = self.held_back.get_mut(&to) {
+                    held_back.push((from, packet));
+                } else if !self.down.contains(&to) && self.side[from] == self.side[to] {
                     self.totals[to].handle_packet(self.now_us, NodeId(from as u32), &packet);
                     self.flush(to);
                 }
