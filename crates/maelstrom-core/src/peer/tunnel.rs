@@ -26,14 +26,16 @@ impl Peer {
         if self.config.addresses().any(|address| packet.is_udp_to(address)) {
             return Err(Unprotected::RepairChannel);
         }
-        if !self.local.may_send(packet.source()) {
+        // Routers on the way tell hosts which packets are too long, from addresses of their own.
+        let is_error = packet.is_icmp_error();
+        if !is_error && !self.local.may_send(packet.source()) {
             return Err(Unprotected::NotLocal);
         }
         let Some(session) = self.session.as_mut().filter(|_| self.is_up) else {
             let is_heard = self.channel.trouble() == Some(Trouble::Unheard);
             return Err(if is_heard { Unprotected::Unheard } else { Unprotected::PeerDown });
         };
-        if !session.listed.contains(packet.source()) && !packet.is_icmp_error() {
+        if !is_error && !session.listed.contains(packet.source()) {
             self.unwatched_source = Some((packet.source(), now_us));
             return Err(Unprotected::ForeignSource);
         }

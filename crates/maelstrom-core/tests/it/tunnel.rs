@@ -1,6 +1,7 @@
 //! Packets that travel inside datagrams of the gateways, with their positions.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 
 use crate::fuzz::Liar;
 use crate::pair::{A, B, Pair, coin, config, payload, tunnel, udp};
@@ -235,6 +236,48 @@ fn what_does_not_belong_to_the_pair_is_not_sent_and_not_taken() {
     pair.advance(100_000);
     assert_eq!(pair.recovered[B].len(), 1);
     assert_eq!(refused(&pair, Unprotected::ForeignSource), 1);
+}
+
+/// "Fragmentation needed" or "packet too big" from a router (RFC 792, RFC 4443 §3.2), and a packet of UDP from
+/// there. The gateways do not look at what it reports.
+fn error_and_packet(from: IpAddr, to: IpAddr) -> [Vec<u8>; 2] {
+    let (plain, protocol_at, header, protocol, kind) = match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            (testkit::packet::udp4(from, to, 0, 1, &[0; 28]), 9, 20, 1, [3, 4])
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => (testkit::packet::udp6(from, to, &[0; 48]), 6, 40, 58, [2, 0]),
+        _ => panic!("addresses of one version"),
+    };
+    let mut error = plain.clone();
+    error[protocol_at] = protocol;
+    error[header..header + 2].copy_from_slice(&kind);
+    if header == 20 {
+        error[10..12].fill(0);
+        let sum = testkit::packet::internet_checksum(&error[..20]);
+        error[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+    [error, plain]
+}
+
+#[test]
+fn errors_of_routers_elsewhere_cross_also_if_a_site_states_its_networks() {
+    let with = |side: usize, own: [&str; 2], far: [&str; 2]| {
+        let networks = |texts: [&str; 2]| texts.map(|text| text.parse().unwrap()).to_vec();
+        let peer = PeerConfig { networks: networks(far), ..tunnel(side).peers[0].clone() };
+        Config { local_networks: networks(own), peers: vec![peer], ..tunnel(side) }
+    };
+    let sites = [["10.81.1.0/24", "2001:db8:1::/48"], ["10.81.2.0/24", "2001:db8:2::/48"]];
+    let mut pair = Pair::up([with(A, sites[A], sites[B]), with(B, sites[B], sites[A])]);
+    let ways = [("192.0.2.1", "10.81.2.10"), ("2001:db8:99::1", "2001:db8:2::10")];
+    for (from, to) in ways {
+        let sent = error_and_packet(from.parse().unwrap(), to.parse().unwrap());
+        pair.recovered[B].clear();
+        pair.send_by_tunnel(A, &sent);
+        pair.advance(100_000);
+        assert_eq!(pair.recovered[B], sent[..1], "from {from}");
+    }
+    assert_eq!(pair.gateways[A].refused().count(Unprotected::NotLocal), 2);
+    assert_eq!(pair.status(B, |peer| peer.ingress.foreign_packets), 0);
 }
 
 #[test]
