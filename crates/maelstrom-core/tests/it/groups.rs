@@ -231,6 +231,9 @@ fn a_site_gets_the_groups_that_its_hosts_are_in_and_no_others() {
     net.lose = Box::new(|| true);
     net.hear(1, 0, &report(4, other));
     net.hear(1, 0, &report(3, GROUP));
+    // Nobody answers the question.
+    net.gateways[1].set_lan_addresses(0, Some([10, 100, 1, 1].into()), None);
+    while net.gateways[1].poll_group_message(net.now_us, 0).is_some() {}
     net.advance(250_000);
     net.lose = Box::new(|| false);
     net.advance(3_500_000);
