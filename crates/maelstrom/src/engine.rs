@@ -196,7 +196,7 @@ impl Engine {
             let Self { gateway, out, scratch, counts, leaving_us, capturing, .. } = self;
             let Some(tunnel) = &mut outlets.tunnel else { return Ok(false) };
             let Some((offload, packet)) = tunnel.recv()? else {
-                gateway.flush_tunnels(*leaving_us, out);
+                self.flush_tunnels(outlets);
                 if packets > 0 {
                     self.flush(outlets);
                 }
@@ -213,9 +213,17 @@ impl Engine {
                 self.flush(outlets);
             }
         }
-        self.gateway.flush_tunnels(self.leaving_us, &mut self.out);
+        self.flush_tunnels(outlets);
         self.flush(outlets);
         Ok(true)
+    }
+
+    /// Puts the packets for tunnels that wait for others, and need not wait any longer, into the outbox.
+    pub(crate) fn flush_tunnels(&mut self, outlets: &mut Outlets) {
+        // An empty outbox takes those of one peer at least.
+        while !self.gateway.flush_tunnels(self.leaving_us, &mut self.out) {
+            self.flush(outlets);
+        }
     }
 
     /// Sends the last packets and repairs of this process to all peers, and hands on those that are held.

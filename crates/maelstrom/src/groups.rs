@@ -165,7 +165,7 @@ impl Engine {
                 // The interface is checked regularly.
                 Err(error) => debug!(%error, "cannot read groups"),
             }
-            self.gateway.flush_tunnels(self.leaving_us, &mut self.out);
+            self.flush_tunnels(outlets);
             if self.out.is_nearly_full() {
                 self.flush(outlets);
             }

@@ -38,11 +38,16 @@ impl Gateway {
     }
 
     /// Sends the packets for tunnels that wait for others to share a datagram with. The driver calls it when
-    /// no more of them wait for it.
-    pub fn flush_tunnels(&mut self, now_us: u64, out: &mut Outbox) {
-        self.peers.iter_mut().filter(|peer| peer.config.is_tunnel).for_each(|peer| {
+    /// no more of them wait for it. Returns whether all that were due are in the outbox; if not, the driver
+    /// empties it and calls again.
+    pub fn flush_tunnels(&mut self, now_us: u64, out: &mut Outbox) -> bool {
+        for peer in self.peers.iter_mut().filter(|peer| peer.config.is_tunnel) {
+            if out.is_nearly_full() {
+                return false;
+            }
             peer.flush_due_packets(now_us, out);
-        });
+        }
+        true
     }
 
     /// Whether packets travel to a peer, given by its number, in a tunnel.

@@ -104,12 +104,16 @@ impl Gateway {
         self.multicast.admit(now_us, section, packet.as_slice().len()).then_some(section)
     }
 
-    /// Tells far sites which groups this one wants, where that is due.
+    /// Tells far sites which groups this one wants, where that is due. When the outbox is nearly full, the rest
+    /// stays due: an announcement may take dozens of datagrams.
     pub(super) fn announce_groups(&mut self, now_us: u64, out: &mut Outbox) {
         if self.multicast.update(now_us) {
             self.peers.iter_mut().for_each(|peer| peer.groups.on_change());
         }
         for peer in self.peers.iter_mut().filter(|peer| peer.config.is_tunnel) {
+            if out.is_nearly_full() {
+                break;
+            }
             peer.announce_groups(now_us, self.multicast.wants(), out);
         }
     }

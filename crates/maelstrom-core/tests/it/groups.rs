@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use maelstrom_core::counters::Unforwarded;
+use maelstrom_core::counters::{Unforwarded, Unsent};
 use maelstrom_core::packet::{MutableFields, Packet, restore};
 use maelstrom_core::wire::BodyKind;
 use maelstrom_core::{Config, MulticastConfig, MulticastCounts, Schedule, Wanted};
@@ -272,6 +272,24 @@ fn a_section_with_another_rate_or_more_groups_goes_on_without_a_gap() {
             net.advance(50_000);
         }
         assert_eq!((net.got[1].len(), wanted(&net)), (usize::from(number), 1));
+    }
+}
+
+#[test]
+fn each_of_64_sites_learns_all_of_many_groups_although_the_outbox_holds_few_announcements() {
+    let star = |one: usize, _: usize| (one == 0).then_some(Mode::Tunnel);
+    let mut net = Net::up((0..=64).map(|site| config(site, 65, star)).collect());
+    net.advance(1_000_000);
+    // Dozens of datagrams for each site.
+    let groups: Vec<_> = (0..700).map(|number| format!("ff15::{number:x}/128").parse().unwrap()).collect();
+    let section = section("239.1.0.0/16", 80_000);
+    let multicast = vec![MulticastConfig { groups, ..section }];
+    let wants = Config { multicast, ..net.gateways[0].config().clone() };
+    net.gateways[0].reconfigure(wants).unwrap();
+    net.advance(5_000_000);
+    for site in 1..=64 {
+        assert_eq!(net.gateways[site].groups_wanted_by(0).0.len(), 700, "site {site}");
+        assert_eq!(net.status(0, site, |peer| peer.egress.unsent.count(Unsent::QueueFull)), 0);
     }
 }
 
