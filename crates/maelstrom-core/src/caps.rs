@@ -72,6 +72,14 @@ pub(crate) struct Caps {
     overhead: Option<Overhead>,
     recent: Recent,
     refusal: Option<Refusal>,
+    held: Held,
+}
+
+/// Repairs that wait for packets in front of them. Their cost is in the buckets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    repairs: i64,
+    bytes: i64,
 }
 
 /// Output since the last sample.
@@ -107,11 +115,19 @@ impl Caps {
             overhead: targets.overhead_max.map(Overhead::new),
             recent: Recent::default(),
             refusal: None,
+            held: Held::default(),
         }
     }
 
     /// Takes other caps. Buckets of unchanged ones keep what is in them, so that a reload frees nothing.
     pub(crate) fn reconfigure(&mut self, targets: &Targets) {
+        let held = self.release();
+        self.reconfigure_buckets(targets);
+        self.charge(held);
+        self.held = held;
+    }
+
+    fn reconfigure_buckets(&mut self, targets: &Targets) {
         let new = Self::new(targets);
         if self.bit_rate.as_ref().map(|own| own.bps) != new.bit_rate.as_ref().map(|new| new.bps) {
             self.bit_rate = new.bit_rate;
@@ -164,6 +180,30 @@ impl Caps {
     pub(crate) fn on_repair(&mut self) {
         if let Some(bucket) = &mut self.overhead {
             bucket.level -= REPAIR;
+        }
+    }
+
+    /// Notes that a repair waits, which takes a datagram of this length on the link. Further ones are admitted
+    /// as if it had left.
+    pub(crate) fn hold(&mut self, bytes: usize) {
+        let one = Held { repairs: 1, bytes: bytes as i64 };
+        self.charge(one);
+        self.held = Held { repairs: self.held.repairs + 1, bytes: self.held.bytes + one.bytes };
+    }
+
+    /// Notes that no repair waits any more. Those that leave are charged then, as what the link carries.
+    pub(crate) fn release(&mut self) -> Held {
+        let held = std::mem::take(&mut self.held);
+        self.charge(Held { repairs: -held.repairs, bytes: -held.bytes });
+        held
+    }
+
+    fn charge(&mut self, held: Held) {
+        if let Some(bucket) = &mut self.bit_rate {
+            bucket.level -= held.bytes * BYTE;
+        }
+        if let Some(bucket) = &mut self.overhead {
+            bucket.level -= held.repairs * REPAIR;
         }
     }
 

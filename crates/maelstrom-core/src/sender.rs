@@ -83,12 +83,14 @@ struct Behind {
 }
 
 impl Behind {
-    fn push(&mut self, envelope: Envelope, repair: &CodedRepair<'_>, lag: Lag) {
+    /// Appends a repair, and returns the length of its body.
+    fn push(&mut self, envelope: Envelope, repair: &CodedRepair<'_>, lag: Lag) -> usize {
         let start = self.bytes.len();
         self.bytes.resize(start + repair.recipe.wire_len() + repair.symbol.len(), 0);
         write_body(repair, lag, &mut self.bytes[start..]);
         self.ends.push((envelope, self.bytes.len()));
         self.repairs += u64::from(!repair.symbol.is_empty());
+        self.bytes.len() - start
     }
 
     fn bodies(&self) -> impl Iterator<Item = (Envelope, &[u8])> {
@@ -215,7 +217,8 @@ impl RepairSender {
         if !self.bundle.is_empty() {
             // No repair overtakes its packets, and none keeps further packets from sharing their datagram.
             let envelope = Envelope { dscp: self.marking.of(&repair.recipe), ..Envelope::to(self.peer) };
-            return self.behind.push(envelope, repair, lag);
+            let body = self.behind.push(envelope, repair, lag);
+            return self.caps.hold(SEALED_HEADER + body + TAG + self.outer);
         }
         let before = self.counts.repair_packets;
         self.send_repair(repair, lag, outlet);
@@ -297,6 +300,7 @@ impl RepairSender {
         bundle.clear();
         self.bundle = bundle;
         let mut behind = std::mem::take(&mut self.behind);
+        self.caps.release();
         for (envelope, body) in behind.bodies() {
             // The peer may have another number since a reload.
             let envelope = Envelope { peer: self.peer, ..envelope };
@@ -320,6 +324,7 @@ impl RepairSender {
     pub(crate) fn forget_packets(&mut self) {
         self.bundle.clear();
         self.behind.clear();
+        self.caps.release();
     }
 
     /// Bytes of memory held.

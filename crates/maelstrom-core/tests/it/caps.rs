@@ -1,7 +1,7 @@
 //! Caps of the operator on what a gateway sends besides its packets: they hold for everything but Hellos,
 //! reports and announcements.
 
-use crate::pair::{A, B, Pair, coin, config, udp};
+use crate::pair::{A, B, Pair, coin, config, tunnel, udp};
 use maelstrom_core::controller::{Limit, Targets};
 use maelstrom_core::counters::{Refused, Unanswered, Unsent};
 use maelstrom_core::{Cap, Config, EgressCounts, Requests, Schedule};
@@ -153,6 +153,21 @@ fn the_repairs_that_a_cap_lets_leave_are_of_use() {
     }
     let back = pair.recovered[B].len();
     assert!(lost > 80 && 5 * back > lost, "{back} of {lost}");
+}
+
+#[test]
+fn repairs_that_wait_behind_packets_of_a_tunnel_are_within_the_caps() {
+    // 40 packets pay for two repairs and a half at 1/16, and a kilobit per second for one.
+    for (targets, most) in [(overhead("1/16"), 3), (bits(1_000), 1)] {
+        let schedule = Schedule::Sliding { rate: "1/4".parse().unwrap(), window: 64, density: 15 };
+        let side = |side| Config { schedule: schedule.clone(), targets, ..tunnel(side) };
+        let mut pair = Pair::up([side(A), side(B)]);
+        let packets: Vec<_> = (0..40).map(|n| udp(A, n, &[n as u8; 4])).collect();
+        pair.send_by_tunnel(A, &packets);
+        let counts = counts(&pair);
+        assert_eq!((counts.tunnel_packets, counts.tunnel_datagrams), (40, 1));
+        assert!((1..=most).contains(&counts.repair_packets), "{counts:?}");
+    }
 }
 
 #[test]
