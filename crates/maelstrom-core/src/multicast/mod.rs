@@ -40,6 +40,8 @@ const WANTS_MAX: usize = 4_096;
 /// Groups that cross the tunnels: a section of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MulticastConfig {
+    /// Name of the LAN at which they are heard. Another one has other members.
+    pub lan: String,
     /// Networks of multicast addresses, disjoint from those of other sections.
     pub groups: Vec<IpNet>,
     /// Which of them this site wants from others.
@@ -107,18 +109,19 @@ impl Section {
         Self { config, outward, inward, counts: MulticastCounts::default(), members: Members::default() }
     }
 
-    /// The section by another configuration, with its counts and members.
+    /// The section by another configuration, with its counts, and with its members if it has the same LAN.
     fn reconfigured(self, config: MulticastConfig) -> Self {
+        let members = if config.lan == self.config.lan { self.members } else { Members::default() };
         if config.bps_max == self.config.bps_max {
-            return Self { config, ..self };
+            return Self { config, members, ..self };
         }
-        Self { counts: self.counts, members: self.members, ..Self::new(config) }
+        Self { counts: self.counts, members, ..Self::new(config) }
     }
 }
 
 impl Multicast {
     /// Takes other sections. Those that stay keep their counts and members, also with another rate, or with
-    /// other groups beside some of the same.
+    /// other groups beside some of the same. On another LAN they keep their counts alone.
     pub(crate) fn reconfigure(&mut self, configs: &[MulticastConfig]) {
         let mut old: Vec<_> = std::mem::take(&mut self.sections).into_iter().map(Some).collect();
         let same = |old: &MulticastConfig, new: &MulticastConfig| {

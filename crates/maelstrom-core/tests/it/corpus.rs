@@ -91,7 +91,12 @@ fn datagrams(schedule: &Schedule, by_tunnel: bool) -> Vec<Vec<u8>> {
     let configs = [A, B].map(|at| {
         let (schedule, classes) = (schedule.clone(), classes.clone());
         let groups = ["239.1.0.0/16", "ff3e::8000:0/112"].map(|groups| groups.parse().unwrap());
-        let section = MulticastConfig { groups: groups.to_vec(), wanted: Wanted::All, bps_max: 1_000_000 };
+        let section = MulticastConfig {
+            lan: String::new(),
+            groups: groups.to_vec(),
+            wanted: Wanted::All,
+            bps_max: 1_000_000,
+        };
         let multicast = if by_tunnel { vec![section] } else { Vec::new() };
         Config { schedule, requests: Requests::All, classes, multicast, ..side(at) }
     });

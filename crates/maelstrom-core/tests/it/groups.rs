@@ -11,7 +11,8 @@ use crate::fuzz::Liar;
 use crate::many::net::{Mode, Net, config};
 
 fn section(groups: &str, bps_max: u64) -> MulticastConfig {
-    MulticastConfig { groups: vec![groups.parse().unwrap()], wanted: Wanted::All, bps_max }
+    let (groups, wanted) = (vec![groups.parse().unwrap()], Wanted::All);
+    MulticastConfig { lan: "lan0".into(), groups, wanted, bps_max }
 }
 
 /// Sites that all have tunnels to each other; of these, the first `hearing` have a section of groups.
@@ -249,6 +250,7 @@ fn a_site_gets_the_groups_that_its_hosts_are_in_and_no_others() {
 #[test]
 fn a_section_with_another_rate_or_more_groups_goes_on_without_a_gap() {
     let of_members = |groups: &[&str], bps_max| MulticastConfig {
+        lan: "lan0".into(),
         groups: groups.iter().map(|text| text.parse().unwrap()).collect(),
         wanted: Wanted::Members,
         bps_max,
@@ -276,6 +278,32 @@ fn a_section_with_another_rate_or_more_groups_goes_on_without_a_gap() {
 }
 
 #[test]
+fn a_section_on_another_lan_has_its_counts_and_asks_at_once_who_is_there() {
+    let mut configs = sites(2, 2);
+    configs[1].multicast[0].wanted = Wanted::Members;
+    let mut net = Net::up(configs.clone());
+    let own = Some([10, 100, 1, 1].into());
+    net.gateways[1].set_lan_addresses(0, own, None);
+    while net.gateways[1].poll_group_message(net.now_us, 0).is_some() {}
+    net.hear(1, 0, &report(4, GROUP));
+    net.advance(1_000_000);
+    let wanted = |net: &Net| net.gateways[0].groups_wanted_by(0).0.len();
+    net.hear(0, 0, &packet(HOST, GROUP, 8, 1));
+    net.advance(100_000);
+    assert_eq!((wanted(&net), counts(&net, 1).received), (1, 1));
+    configs[1].multicast[0].lan = "lan1".into();
+    net.gateways[1].reconfigure(configs.remove(1)).unwrap();
+    net.gateways[1].set_lan_addresses(0, own, None);
+    let mut messages = 0;
+    while net.gateways[1].poll_group_message(net.now_us, 0).is_some() {
+        messages += 1;
+    }
+    assert_eq!(messages, 2, "an advertisement and a question");
+    net.advance(1_000_000);
+    assert_eq!((wanted(&net), counts(&net, 1).received), (0, 1));
+}
+
+#[test]
 fn each_of_64_sites_learns_all_of_many_groups_although_the_outbox_holds_few_announcements() {
     let star = |one: usize, _: usize| (one == 0).then_some(Mode::Tunnel);
     let mut net = Net::up((0..=64).map(|site| config(site, 65, star)).collect());
@@ -297,11 +325,7 @@ fn each_of_64_sites_learns_all_of_many_groups_although_the_outbox_holds_few_anno
 fn a_site_that_wants_too_many_groups_is_not_announced_over_and_over() {
     let mut configs = sites(2, 1);
     configs[1].multicast = (0..6)
-        .map(|of| MulticastConfig {
-            groups: vec![format!("239.{of}.0.0/16").parse().unwrap()],
-            wanted: Wanted::Members,
-            bps_max: 80_000,
-        })
+        .map(|of| MulticastConfig { wanted: Wanted::Members, ..section(&format!("239.{of}.0.0/16"), 80_000) })
         .collect();
     let mut net = Net::up(configs);
     for (of, number) in (0..6_u8).flat_map(|of| (0..1_000_u32).map(move |number| (of, number))) {

@@ -73,7 +73,8 @@ pub struct MulticastSection {
 impl MulticastSection {
     /// The core's configuration.
     pub(crate) fn core(&self) -> MulticastConfig {
-        MulticastConfig { groups: self.groups.clone(), wanted: self.wanted, bps_max: self.bps_max }
+        let (lan, groups) = (self.interface.clone(), self.groups.clone());
+        MulticastConfig { lan, groups, wanted: self.wanted, bps_max: self.bps_max }
     }
 }
 

@@ -291,6 +291,29 @@ fn a_reload_lets_groups_cross_and_ends_that_at_once() {
 }
 
 #[test]
+fn a_section_that_a_reload_moves_to_another_lan_forgets_the_hosts_of_the_first_one() {
+    let name = "a_section_that_a_reload_moves_to_another_lan_forgets_the_hosts_of_the_first_one";
+    if !privilege::available_or_skip(name) {
+        return;
+    }
+    let sites = sites(0.0);
+    let members = FILE.replace("\"all\"", "\"members\"");
+    let mut pair = start_with(&sites, &members);
+    let wanted = |pair: &GatewayPair| pair.status(0).unwrap().wanted_groups.remove(0).groups;
+    let group: SocketAddr = "239.1.7.7:5007".parse().unwrap();
+    let _listener = listener(&sites.b.hosts[0], group);
+    wait_until("a host is in the group", || wanted(&pair) == [group.ip().into()]);
+    ip(&sites.b.gateway, &["link", "add", "lan1", "type", "veth", "peer", "name", "lan1-far"]);
+    ip(&sites.b.gateway, &["link", "set", "lan1", "up"]);
+    ip(&sites.b.gateway, &["link", "set", "lan1-far", "up"]);
+    reload(&mut pair, 1, |text| text.replace("interface = \"lan0\"", "interface = \"lan1\""));
+    wait_until("nobody is in the group there", || wanted(&pair).is_empty());
+    reload(&mut pair, 1, |text| text.replace("interface = \"lan1\"", "interface = \"lan0\""));
+    wait_until("hosts are asked at once", || wanted(&pair) == [group.ip().into()]);
+    pair.stop().unwrap();
+}
+
+#[test]
 fn groups_cross_again_after_their_interface_was_gone() {
     if !privilege::available_or_skip("groups_cross_again_after_their_interface_was_gone") {
         return;
