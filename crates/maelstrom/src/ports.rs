@@ -1,6 +1,7 @@
 //! The ports of a passive gateway to the machine: tap, repair socket, TUN device.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
@@ -79,7 +80,7 @@ pub(crate) struct Replacement {
 
 impl Ports {
     pub(crate) fn open(config: &GatewayConfig, signs: Signs) -> Result<Self, StartError> {
-        let socket = open_socket(config)?;
+        let socket = open_socket(config, None)?;
         let (wans, inlets) = open_wans(config, signs, open_inlet)?;
         let tunnel = open_tunnel(config)?;
         let unset = tunnel.as_ref().and_then(|tunnel| routes::set(tunnel, config).into_iter().next());
@@ -183,8 +184,13 @@ pub(crate) fn open_wans(
 }
 
 impl Replacement {
-    /// Opens what differs between `old` and `new`, before anything is closed.
-    pub(crate) fn open(old: &GatewayConfig, new: &GatewayConfig, signs: Signs) -> Result<Self, StartError> {
+    /// Opens what differs between `old`, with the ports `present`, and `new`, before anything is closed.
+    pub(crate) fn open(
+        old: &GatewayConfig,
+        new: &GatewayConfig,
+        present: &Ports,
+    ) -> Result<Self, StartError> {
+        let (socket, signs) = (&present.outlets.socket, present.signs);
         let (was, is) = (&old.gateway, &new.gateway);
         let present = doors::ends(old);
         let new_ends = doors::ends(new).into_iter().filter(|end| !present.contains(end));
@@ -204,7 +210,7 @@ impl Replacement {
         Ok(Self {
             tunnel: if stays { None } else { open_tunnel(new)? },
             ends_tunnel: !tunnel::is_wanted(new),
-            socket: (was.listen != is.listen).then(|| open_socket(new)).transpose()?,
+            socket: (was.listen != is.listen).then(|| open_socket(new, Some(socket))).transpose()?,
             doors: new_ends.map(Door::open).collect(),
             inlets: inlets.collect::<Result<_, _>>()?,
             // The taps come last, because their captures are not read until the reload is complete.
@@ -242,12 +248,18 @@ fn networks(config: &GatewayConfig, is_shown: impl Fn(&Peer) -> bool) -> Vec<IpN
     passive.flat_map(|peer| peer.networks.iter().copied()).collect()
 }
 
-fn open_socket(config: &GatewayConfig) -> Result<RepairSocket, StartError> {
+/// Opens the socket of `listen`. The `present` one of this gateway may be that of all addresses of the same
+/// port, or of one of them.
+fn open_socket(config: &GatewayConfig, present: Option<&RepairSocket>) -> Result<RepairSocket, StartError> {
     let listen = config.gateway.listen;
     let is_there = |name: &&str| matches!(Interface::index_of(name), Ok(Some(_)));
     // Where the interface is missing, `bind_listen` keeps datagrams off the others.
     let by = config.gateway.listen_interface.as_deref().filter(is_there);
-    RepairSocket::bind_to(listen, by).map_err(|error| {
+    let opened = RepairSocket::bind_to(listen, by).or_else(|error| match present {
+        Some(present) if error.kind() == io::ErrorKind::AddrInUse => present.bind_beside(listen, by),
+        _ => Err(error),
+    });
+    opened.map_err(|error| {
         let by = by.map(|name| format!(" by {name}")).unwrap_or_default();
         StartError::new(format!("listen for repairs on {listen}{by}"), error)
     })

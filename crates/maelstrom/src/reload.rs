@@ -98,7 +98,7 @@ impl Passive {
         let control = (config.gateway.control != self.config.gateway.control)
             .then(|| Control::bind(&config.gateway.control))
             .transpose()?;
-        let replacement = Replacement::open(&self.config, &config, self.ports.signs)?;
+        let replacement = Replacement::open(&self.config, &config, &self.ports)?;
         let present = |wan: usize| self.ports.wans.get(wan).and_then(|wan| wan.tap.as_ref());
         let taps = replacement.taps.iter().enumerate().filter_map(|(wan, tap)| tap.as_ref().or(present(wan)));
         let socket = replacement.socket.as_ref().unwrap_or(&self.ports.outlets.socket);

@@ -89,6 +89,24 @@ impl RepairSocket {
     /// # Errors
     /// The kernel's error, such as a missing interface or address.
     pub fn bind_to(address: SocketAddr, interface: Option<&str>) -> io::Result<Self> {
+        Self::open(address, interface, false)
+    }
+
+    /// The same while this socket, which is about to be replaced, has the address too: one of the two is all
+    /// addresses of the machine, at the same port. No other process gets the address, then or later.
+    ///
+    /// # Errors
+    /// The kernel's error. `AddrInUse` if another process has the address.
+    pub fn bind_beside(&self, address: SocketAddr, interface: Option<&str>) -> io::Result<Self> {
+        let own = SockRef::from(self);
+        own.set_reuse_address(true)?;
+        let beside = Self::open(address, interface, true);
+        own.set_reuse_address(false)?;
+        beside
+    }
+
+    /// `shares`: whether another socket that permits it at this moment may have the address too.
+    fn open(address: SocketAddr, interface: Option<&str>, shares: bool) -> io::Result<Self> {
         let socket = options::udp_socket(address)?;
         if let Some(name) = interface {
             socket.bind_device(Some(name.as_bytes()))?;
@@ -100,7 +118,10 @@ impl RepairSocket {
         // any granted size will do
         let _ = options::grow_receive_buffer(&socket, RECEIVE_BUFFER);
         let _ = options::grow_send_buffer(&socket, SEND_BUFFER);
+        // The kernel looks at it while a socket is bound, and UDP has no other use of it (socket(7)).
+        socket.set_reuse_address(shares)?;
         socket.bind(&address.into())?;
+        socket.set_reuse_address(false)?;
         let outbox = Outbox::new(Sending::new(socket.into()));
         Ok(Self { slots: Slots::new(), outbox, waited: Waited::new() })
     }
@@ -267,6 +288,35 @@ mod tests {
         assert_eq!(receive(&mut b, sent.len()), sent);
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(RepairSocket::adopt(file.into()).is_err());
+    }
+
+    #[test]
+    fn a_socket_of_all_addresses_replaces_one_of_them_and_nobody_else_gets_the_port() {
+        for (one, all) in [("127.0.0.1:0", "0.0.0.0"), ("[::1]:0", "::")] {
+            let (mut other, own) = (bind(one), bind(one));
+            let address = own.local_address().unwrap();
+            let all = SocketAddr::new(all.parse().unwrap(), address.port());
+            let is_refused = |address: SocketAddr| {
+                // Programs that share addresses do not share this one.
+                let socket = options::udp_socket(address).unwrap();
+                socket.set_reuse_address(true).unwrap();
+                let results = [socket.bind(&address.into()), RepairSocket::bind(address).map(drop)];
+                results.iter().all(|result| {
+                    result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+                })
+            };
+            assert!(is_refused(all));
+            assert!(other.bind_beside(all, None).is_err(), "the socket of another program");
+            let mut next = own.bind_beside(all, None).unwrap();
+            assert!(is_refused(all) && is_refused(address));
+            drop(own);
+            assert!(is_refused(all) && is_refused(address));
+            assert_eq!(other.send([(address, &b"next"[..])]), 0);
+            assert_eq!(receive(&mut next, 1), [b"next"]);
+            let back = next.bind_beside(address, None).unwrap();
+            drop(next);
+            assert!(is_refused(address) && back.local_address().unwrap() == address);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use stage::gateways::{End, GatewayPair, Setting, between};
 
 use crate::by_tunnel::{apart, in_tunnel_mode, ip};
 use crate::firewall::lab::possible;
-use crate::pair::{PROGRAM, peer, wait_for_peer};
+use crate::pair::{PROGRAM, peer, reload, wait_for_peer};
 
 /// Translates all datagrams of a gateway, as a NAT in front of it does.
 const NAT: &str = "add table ip nat; \
@@ -88,5 +88,28 @@ fn a_tunnel_follows_a_gateway_whose_interface_gets_another_address_in_mid_transf
     });
     let expected: IpAddr = "10.81.9.22".parse().unwrap();
     assert_eq!(peer(&pair, 0).address.ip(), expected);
+    pair.stop().unwrap();
+}
+
+#[test]
+fn a_reload_lets_a_gateway_listen_at_one_address_of_all_and_at_all_again() {
+    let name = "a_reload_lets_a_gateway_listen_at_one_address_of_all_and_at_all_again";
+    if !privilege::available_or_skip(name) {
+        return;
+    }
+    let sites = apart(0.01);
+    let mut pair = start(&sites);
+    for (present, next) in [("0.0.0.0", "10.81.9.2"), ("10.81.9.2", "0.0.0.0")] {
+        let listen = |address| format!("listen = \"{address}:4700\"");
+        reload(&mut pair, 1, |text| {
+            assert!(text.contains(&listen(present)));
+            text.replace(&listen(present), &listen(next))
+        });
+        pair.wait_until_up(Duration::from_secs(30)).unwrap();
+        let transfer =
+            TcpTransfer { duration: Duration::from_secs(1), least_bytes: 100_001, ..TcpTransfer::default() };
+        let report = tcp_transfer(between(&sites), &transfer, &mut unwatched).unwrap();
+        assert!(report.mismatch.is_none() && report.forward.received_bytes() > 100_000, "{report:?}");
+    }
     pair.stop().unwrap();
 }
