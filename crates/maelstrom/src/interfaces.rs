@@ -49,10 +49,11 @@ impl Passive {
         if (!self.ports.are_complete() || lacks_tunnel) && now_us >= self.next_reopening_us {
             self.next_reopening_us = now_us + REOPEN_US;
             let attempts = (0..self.ports.wans.len()).map(|wan| self.reopen_wan(wan));
-            let attempts: Vec<_> = attempts.collect();
-            for error in attempts.into_iter().chain([self.reopen_tunnel()]).filter_map(Result::err) {
+            for error in attempts.collect::<Vec<_>>().into_iter().filter_map(Result::err) {
                 debug!(%error, "cannot open the interface yet");
             }
+            let error = self.reopen_tunnel().err();
+            self.routes.note_device(error.as_ref());
         }
     }
 

@@ -211,7 +211,9 @@ impl Passive {
         self.leave_rack();
         self.segments.settle();
         self.split = Split::default();
-        if !self.restarts {
+        if self.restarts {
+            self.hand_on_closing();
+        } else {
             self.open_tunnels();
         }
         // Last, because a disk may hang: nothing else must be left behind then.

@@ -14,12 +14,12 @@ use netio::interface::Interface;
 use netio::own_routes::{OwnRoutes, Way};
 use tracing::{info, warn};
 
-use crate::config::{GatewayConfig, Mode};
+use crate::config::{self, GatewayConfig, Mode};
 use crate::errands::Errand;
 use crate::error::StartError;
 use crate::guard;
 use crate::passive::Passive;
-use crate::tunnel::Tunnel;
+use crate::tunnel::{self, Tunnel};
 
 /// Number by which the kernel's tables name this program. No other one in `/etc/iproute2/rt_protos` has it.
 pub(crate) const PROTOCOL: u8 = 147;
@@ -33,6 +33,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 struct Plan {
     /// Name and index of the device of the tunnel, if there is one.
     device: Option<(String, u32)>,
+    /// Why there is none, if there are peers in tunnel mode.
+    lack: Option<String>,
     leading: Vec<IpNet>,
     /// Name of the device in the file, by which the routes that close its tunnels are known.
     closing: (String, Vec<IpNet>),
@@ -60,9 +62,16 @@ pub(crate) struct RouteWatch {
     next_us: u64,
     faults: Vec<String>,
     retired: Vec<String>,
+    /// Why the device of the tunnel could not be created when it was missing.
+    device_error: String,
 }
 
 impl RouteWatch {
+    /// Notes why the device of the tunnel is missing, if it is.
+    pub(crate) fn note_device(&mut self, error: Option<&StartError>) {
+        self.device_error = error.map(ToString::to_string).unwrap_or_default();
+    }
+
     /// Reasons for which packets to peers in tunnel mode may not take the tunnel.
     pub(crate) fn faults(&self) -> &[String] {
         &self.faults
@@ -162,7 +171,7 @@ impl Plan {
                 ));
             }
         }
-        let faults = errors.iter().map(ToString::to_string).chain(down);
+        let faults = errors.iter().map(ToString::to_string).chain(down).chain(self.lack.clone());
         Found { faults: faults.collect(), set, retired }
     }
 }
@@ -192,6 +201,22 @@ impl Passive {
         }
     }
 
+    /// Hands the routes that close tunnels on to the next process, which knows only those of the device in its
+    /// file. If it cannot read that, it does not start, and what the tunnels carried takes no other way.
+    pub(crate) fn hand_on_closing(&mut self) {
+        if guard::wanted(&self.config).is_empty() && self.routes.retired.is_empty() {
+            return;
+        }
+        let Ok(next) = config::read(&self.path).config() else { return };
+        let retired = self.routes.retired.drain(..).chain([self.config.gateway.tunnel.clone()]).collect();
+        let closing = (next.gateway.tunnel.clone(), guard::wanted(&next));
+        let plan = Plan { device: None, lack: None, leading: Vec::new(), closing, retired };
+        match self.errands.begin(move || plan.carry_out()).wait(STOP_PATIENCE) {
+            Some(found) => found.faults.iter().for_each(|fault| warn!("{fault}")),
+            None => warn!("the kernel has not set the routes that close tunnels of the next process yet"),
+        }
+    }
+
     /// Looks at the routes from time to time, and sets those that are missing.
     pub(crate) fn watch_routes(&mut self) {
         if self.ports.outlets.is_silent {
@@ -211,10 +236,15 @@ impl Passive {
     fn begin_routes(&mut self) {
         self.routes.next_us = self.engine.now_us + CHECK_US;
         let tunnel = self.ports.outlets.tunnel.as_ref();
+        let lacks = tunnel.is_none() && tunnel::is_wanted(&self.config);
+        let lack = lacks.then(|| match &self.routes.device_error[..] {
+            "" => format!("there is no device {} yet", self.config.gateway.tunnel),
+            error => error.to_owned(),
+        });
         let device = tunnel.map(|tunnel| (tunnel.tun().name().to_owned(), tunnel.tun().interface().index()));
         let closing = (self.config.gateway.tunnel.clone(), guard::wanted(&self.config));
         let retired = self.routes.retired.clone();
-        let plan = Plan { device, leading: wanted(&self.config), closing, retired };
+        let plan = Plan { device, lack, leading: wanted(&self.config), closing, retired };
         self.routes.found = self.errands.begin(move || plan.carry_out());
         self.routes.is_change = false;
     }

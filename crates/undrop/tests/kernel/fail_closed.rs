@@ -191,6 +191,18 @@ fn a_tunnel_end_that_is_killed_lets_nothing_pass_in_the_clear_and_the_next_start
         assert_eq!((leaked(&sites), closing(&sites)), ([0, 0], both(&sites)));
         pair.launch(0, &sites.a.gateway).unwrap();
         pair.wait_until_up(Duration::from_secs(30)).unwrap();
+        // Nor is it one if the file has another name of the device by then.
+        let text = std::fs::read_to_string(pair.config(0)).unwrap();
+        let other = text.replace("[gateway]\n", "[gateway]\ntunnel = \"other7\"\n");
+        assert_ne!(other, text);
+        std::fs::write(pair.config(0), other).unwrap();
+        pair.child(0).unwrap().signal(Signal::SIGUSR1).unwrap();
+        wait_until_gone(&sites);
+        wait_until("the routes of the next process alone are left", || closing(&sites) == both(&sites));
+        traffic.wait_for(200);
+        assert_eq!((leaked(&sites), closing(&sites)), ([0, 0], both(&sites)));
+        pair.launch(0, &sites.a.gateway).unwrap();
+        pair.wait_until_up(Duration::from_secs(30)).unwrap();
         // An orderly stop is one.
         assert!(pair.child(0).unwrap().terminate(Duration::from_secs(10)).unwrap().success());
         assert!(closing(&sites).is_empty());

@@ -212,6 +212,29 @@ fn the_device_of_the_tunnel_follows_the_file() {
     assert!(!ip(&sites.a.gateway, &["-oneline", "link"]).contains("undrop1"));
 }
 
+#[test]
+fn a_device_that_cannot_be_created_again_is_a_reason_for_poor_health() {
+    if !possible("a_device_that_cannot_be_created_again_is_a_reason_for_poor_health") {
+        return;
+    }
+    let sites = sites();
+    let pair = start(&sites, "");
+    // Somebody else takes the name of the device, in one go: the gateway looks ten times a second.
+    let batch = std::env::temp_dir().join(format!("undrop-device-{}", std::process::id()));
+    fs::write(&batch, "link del undrop1\nlink add undrop1 type dummy\n").unwrap();
+    let take = || Command::new("ip").arg("-batch").arg(&batch).status().unwrap().success();
+    wait_until("somebody else has the name", || sites.a.gateway.run(take));
+    fs::remove_file(&batch).unwrap();
+    wait_for_log(&pair, "packets to a peer may not take the tunnel: cannot create TUN device undrop1");
+    let (code, document) = health_of(&pair, 0);
+    assert_ne!(code, Some(0));
+    assert!(reason(&document, "no_route").contains("undrop1"), "{document}");
+    assert_eq!(closing(&sites), both(&sites));
+    ip(&sites.a.gateway, &["link", "del", "undrop1"]);
+    wait_until("the routes are back", || leading(&sites, "undrop1") == networks(&sites));
+    wait_for_log(&pair, "packets to all peers in tunnel mode take the tunnel again");
+}
+
 /// Findings of a check at the first site about routes past the tunnel, or in its way.
 fn findings(sites: &TwoSites, file: &Path) -> Vec<(Severity, &'static str, String)> {
     let report = sites.a.gateway.run(|| config::read(file).check_machine());
