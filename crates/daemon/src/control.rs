@@ -150,8 +150,16 @@ impl Control {
         self.write_at_leisure(stream, document()?, 0)
     }
 
+    /// Writes a document to a client of [`Control::accept`], by a thread.
+    ///
+    /// # Errors
+    /// The error of the client's socket, or of the thread's start, or `WouldBlock` if [`Control::is_busy`].
+    pub fn hand_out(&self, stream: UnixStream, document: Vec<u8>) -> io::Result<()> {
+        self.write_at_leisure(stream, document, 0)
+    }
+
     /// Whether as many clients as allowed are written to by threads.
-    fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         Arc::strong_count(&self.writers) > ANSWERS_MAX
     }
 

@@ -3,7 +3,7 @@
 use crate::cache::{Absent, Cache};
 use crate::config::Requests;
 use crate::counters::Unanswered;
-use crate::kept::Kept;
+use crate::kept::{FlowEnds, Kept};
 use crate::packet::Packet;
 use crate::symbol::Symbol;
 use crate::wire::Entry;
@@ -86,11 +86,12 @@ impl Answers {
         self.cache.answer(seq).map_err(unanswered)
     }
 
-    /// The packets that are kept, by flow.
-    pub(crate) fn kept(&self) -> Kept {
+    /// The packets that are kept, by flow, if that `is_wanted`.
+    pub(crate) fn kept(&self, is_wanted: impl Fn(&FlowEnds) -> bool) -> Kept {
         let (bytes_max, keep_us) = self.cache.bounds();
         let mut kept = Kept { bytes_max: bytes_max as u64, keep_us, ..Kept::default() };
-        self.cache.iter().for_each(|cached| kept.add(&cached));
+        self.cache.iter().for_each(|cached| kept.add(&cached, &is_wanted));
+        kept.finish();
         kept
     }
 

@@ -1,8 +1,15 @@
 //! The packets that a running gateway keeps to answer requests, by flow: one JSON document over a socket
 //! beside the control socket.
+//!
+//! A client may first write one line with the ends of the flows that it asks for. The document then has these
+//! flows alone, however many others there are.
 
+use std::fmt;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use daemon::control::Control;
 use maelstrom_core::{FlowEnds, Gateway, Kept, KeptFlow};
@@ -10,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{debug, warn};
 
 use crate::config::GatewayConfig;
-use crate::status::{StatusError, document};
+use crate::status::{StatusError, ask};
 
 /// Schema of the document, with its version: it rises when a field is removed or gets another meaning.
 pub const SCHEMA: &str = "undrop.gateway.cache/1";
@@ -18,6 +25,12 @@ pub const SCHEMA: &str = "undrop.gateway.cache/1";
 const DOCUMENT_BYTES_MAX: u64 = 1 << 26;
 /// Interval between looks for clients. A document takes a look at each packet that is kept.
 const LOOK_US: u64 = 500_000;
+/// Time for which a client that has just connected may write its request.
+const REQUEST_US: u64 = 100_000;
+/// Longest request that is read, in bytes.
+const REQUEST_MAX: usize = 1_024;
+/// Maximum number of ends in a request. A flow has two, each of which can be stated with and without its port.
+const ENDS_MAX: usize = 16;
 
 /// The packets that are kept, by peer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,9 +57,9 @@ pub struct PeerCache {
     pub bytes_max: u64,
     /// Time in milliseconds for which packets are kept at most: that of two requests.
     pub keep_ms: u64,
-    /// The flows, at most 1,000.
+    /// The flows that were asked for; of more than 1,000, those with the most bytes.
     pub flows: Vec<FlowCache>,
-    /// Packets of further flows.
+    /// Packets of further flows that were asked for.
     pub other_packets: u64,
 }
 
@@ -75,11 +88,55 @@ pub struct FlowCache {
     pub newest_ms: u64,
 }
 
+/// An end of flows: an address, with a port or any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The address.
+    pub address: IpAddr,
+    /// The port, if only flows with that one are meant.
+    pub port: Option<u16>,
+}
+
+impl FromStr for End {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self { address, port: None });
+        }
+        let end: Result<SocketAddr, _> = text.parse();
+        end.map(|end| Self { address: end.ip(), port: Some(end.port()) }).map_err(|_| {
+            format!("expected an address, or one with a port, such as 10.81.2.9:5060 or [fd00::9]:5060, saw {text:?}")
+        })
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}", SocketAddr::new(self.address, port)),
+            None => write!(f, "{}", self.address),
+        }
+    }
+}
+
+impl End {
+    /// Whether it is one of the ends of a flow.
+    fn is_of(self, ends: &FlowEnds) -> bool {
+        let ports =
+            ends.ports.map_or((None, None), |(source, destination)| (Some(source), Some(destination)));
+        [(ends.source, ports.0), (ends.destination, ports.1)]
+            .iter()
+            .any(|&(address, port)| address == self.address && (self.port.is_none() || port == self.port))
+    }
+}
+
 impl Cache {
-    fn of(now_us: u64, gateway: &Gateway, config: &GatewayConfig) -> Self {
+    fn of(now_us: u64, gateway: &Gateway, config: &GatewayConfig, ends: &[End]) -> Self {
+        let is_wanted = |flow: &FlowEnds| ends.iter().all(|end| end.is_of(flow));
         let peers = config.peers.iter().zip(gateway.peers()).enumerate();
         let peers = peers.map(|(at, (file, peer))| {
-            PeerCache::of(now_us, file.name.clone(), peer.config.address, gateway.kept(at))
+            PeerCache::of(now_us, file.name.clone(), peer.config.address, gateway.kept(at, is_wanted))
         });
         Self { schema: SCHEMA.to_owned(), peers: peers.collect() }
     }
@@ -117,12 +174,6 @@ impl FlowCache {
             newest_ms: age_ms(newest_us),
         }
     }
-
-    /// Whether an address is one of its ends, with this port if one is given.
-    pub fn has_end(&self, address: IpAddr, port: Option<u16>) -> bool {
-        let is = |own: IpAddr, own_port: Option<u16>| own == address && (port.is_none() || own_port == port);
-        is(self.source, self.source_port) || is(self.destination, self.destination_port)
-    }
 }
 
 /// The socket beside a control socket.
@@ -136,7 +187,43 @@ fn socket(control: &Path) -> PathBuf {
 #[derive(Debug, Default)]
 pub(crate) struct CacheSocket {
     control: Option<Control>,
+    client: Option<Client>,
     next_us: u64,
+}
+
+/// A client that has not written its whole request at the first look.
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    request: Vec<u8>,
+}
+
+impl Client {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, request: Vec::new() })
+    }
+
+    /// Reads what is there of the request; returns whether it is whole.
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; REQUEST_MAX];
+        // A client that ends its side, or breaks off, asks for nothing more.
+        while self.request.len() < REQUEST_MAX && !self.request.ends_with(b"\n") {
+            let room = REQUEST_MAX - self.request.len();
+            match self.stream.read(&mut bytes[..room]) {
+                Ok(0) => return true,
+                Ok(len) => self.request.extend_from_slice(&bytes[..len]),
+                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    /// The ends that the flows must have. A request that cannot be read asks for all flows.
+    fn ends(&self) -> Vec<End> {
+        let text = String::from_utf8_lossy(&self.request);
+        text.split_ascii_whitespace().map(End::from_str).collect::<Result<_, _>>().unwrap_or_default()
+    }
 }
 
 impl CacheSocket {
@@ -158,23 +245,32 @@ impl CacheSocket {
     pub(crate) fn answer(&mut self, now_us: u64, gateway: &Gateway, config: &GatewayConfig) {
         let Some(control) = self.control.as_ref().filter(|_| now_us >= self.next_us) else { return };
         self.next_us = now_us + LOOK_US;
-        let document = || {
-            let mut document = serde_json::to_vec(&Cache::of(now_us, gateway, config))?;
-            document.push(b'\n');
-            Ok(document)
-        };
-        if let Err(error) = control.answer_at_leisure(document) {
+        if control.is_busy() {
+            return;
+        }
+        let is_new = self.client.is_none();
+        let accept = || control.accept().and_then(|stream| Client::new(stream).ok());
+        let Some(mut client) = self.client.take().or_else(accept) else { return };
+        if !client.read() && is_new {
+            self.next_us = now_us + REQUEST_US;
+            self.client = Some(client);
+            return;
+        }
+        let document = serde_json::to_vec(&Cache::of(now_us, gateway, config, &client.ends()));
+        let document = document.map(|document| [&document[..], b"\n"].concat()).map_err(io::Error::from);
+        if let Err(error) = document.and_then(|document| control.hand_out(client.stream, document)) {
             debug!(%error, "cannot answer a request for the cache");
         }
     }
 }
 
-/// Reads what the gateway at a control socket keeps.
+/// Reads what the gateway at a control socket keeps, of the flows with all of these ends.
 ///
 /// # Errors
 /// [`StatusError`].
-pub fn read(control: &Path) -> Result<Cache, StatusError> {
-    document(&socket(control), DOCUMENT_BYTES_MAX)
+pub fn read(control: &Path, ends: &[End]) -> Result<Cache, StatusError> {
+    let ends: Vec<String> = ends.iter().take(ENDS_MAX).map(End::to_string).collect();
+    ask(&socket(control), &(ends.join(" ") + "\n"), DOCUMENT_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -183,26 +279,57 @@ mod tests {
 
     #[test]
     fn a_flow_is_found_by_either_of_its_ends() {
-        let flow = FlowCache {
+        let flow = FlowEnds {
             source: "10.1.0.1".parse().unwrap(),
-            destination: "10.2.0.1".parse().unwrap(),
+            destination: "fd00::2".parse().unwrap(),
             protocol: Some(17),
-            source_port: Some(4_000),
-            destination_port: Some(53),
-            packets: 1,
-            bytes: 60,
-            answers: 0,
-            oldest_ms: 9,
-            newest_ms: 9,
+            ports: Some((4_000, 53)),
         };
-        let has = |address: &str, port| flow.has_end(address.parse().unwrap(), port);
-        assert!(has("10.1.0.1", None) && has("10.2.0.1", None) && has("10.2.0.1", Some(53)));
-        assert!(!has("10.1.0.1", Some(53)) && !has("10.3.0.1", None));
+        let is = |text: &str| text.parse::<End>().unwrap().is_of(&flow);
+        assert!(is("10.1.0.1") && is("fd00::2") && is("[fd00::2]:53") && is("10.1.0.1:4000"));
+        assert!(!is("10.1.0.1:53") && !is("10.3.0.1") && !is("[fd00::2]:4000"));
+        let bare = FlowEnds { ports: None, ..flow };
+        assert!("10.1.0.1".parse::<End>().unwrap().is_of(&bare));
+        assert!(!"10.1.0.1:4000".parse::<End>().unwrap().is_of(&bare));
+    }
+
+    #[test]
+    fn an_end_is_an_address_with_or_without_a_port() {
+        let end = |text: &str| text.parse::<End>();
+        assert_eq!(end("10.0.0.1").unwrap().port, None);
+        assert_eq!(end("[fd00::9]:53").unwrap(), End { address: "fd00::9".parse().unwrap(), port: Some(53) });
+        assert!(end("fd00::9").is_ok() && end("here").unwrap_err().contains("saw \"here\""));
+        for text in ["10.0.0.1", "10.0.0.1:9", "fd00::9", "[fd00::9]:53"] {
+            assert_eq!(end(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_client_may_write_its_request_in_parts_or_not_at_all() {
+        use std::io::Write as _;
+        let pair = || {
+            let (near, far) = UnixStream::pair().unwrap();
+            (near, Client::new(far).unwrap())
+        };
+        let (mut near, mut client) = pair();
+        assert!(!client.read() && client.ends().is_empty());
+        near.write_all(b"10.0.0.1 [fd00::9").unwrap();
+        assert!(!client.read());
+        near.write_all(b"]:53\n").unwrap();
+        assert!(client.read());
+        assert_eq!(client.ends(), ["10.0.0.1", "[fd00::9]:53"].map(|end| end.parse::<End>().unwrap()));
+        let (near, mut client) = pair();
+        drop(near);
+        assert!(client.read() && client.ends().is_empty());
+        // Noise without an end.
+        let (mut near, mut client) = pair();
+        near.write_all(&[0xff; 4 * REQUEST_MAX]).unwrap();
+        assert!(client.read() && client.ends().is_empty() && client.request.len() == REQUEST_MAX);
     }
 
     #[test]
     fn the_cache_has_a_socket_beside_the_control_socket() {
         assert_eq!(socket(Path::new("/run/gateway.sock")), Path::new("/run/gateway.sock.cache"));
-        assert!(matches!(read(Path::new("/nowhere/x.sock")), Err(StatusError::Absent { .. })));
+        assert!(matches!(read(Path::new("/nowhere/x.sock"), &[]), Err(StatusError::Absent { .. })));
     }
 }

@@ -26,8 +26,8 @@ use ipnet::IpNet;
 use maelstrom_core::counters::Reason;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use answer::document;
 pub use answer::{DOCUMENT_BYTES_MAX, StatusError, read};
+pub(crate) use answer::{ask, document};
 pub(crate) use cause::narrow_path;
 pub use cause::{CauseStatus, PathStatus};
 pub use class::ClassStatus;

@@ -7,7 +7,7 @@ use super::Egress;
 use crate::caps::Cap;
 use crate::coder::CodedRepair;
 use crate::counters::{Refused, Unanswered};
-use crate::kept::Kept;
+use crate::kept::{FlowEnds, Kept};
 use crate::sender::Outlet;
 use crate::wire::{Half, Lag, Recipe, Request, SEALED_HEADER, TAG};
 
@@ -15,9 +15,9 @@ use crate::wire::{Half, Lag, Recipe, Request, SEALED_HEADER, TAG};
 const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
 
 impl Egress {
-    /// The packets that are kept to answer requests, by flow.
-    pub(crate) fn kept(&self) -> Kept {
-        self.answers.kept()
+    /// The packets that are kept to answer requests, by flow, if that `is_wanted`.
+    pub(crate) fn kept(&self, is_wanted: impl Fn(&FlowEnds) -> bool) -> Kept {
+        self.answers.kept(is_wanted)
     }
 
     /// Sends the packets that the peer asks for, as far as they are kept and the budget allows.

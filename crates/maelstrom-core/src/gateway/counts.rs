@@ -3,7 +3,7 @@
 use super::Gateway;
 use crate::class::{Class, ClassCounts};
 use crate::counters::{RejectedCounts, UnprotectedCounts};
-use crate::kept::Kept;
+use crate::kept::{FlowEnds, Kept};
 
 impl Gateway {
     /// The classes, with the counts of their packets that left for a peer's site.
@@ -22,9 +22,9 @@ impl Gateway {
     }
 
     /// The packets for the site of a peer that are kept to answer requests, by flow; the peer is given by its
-    /// number in the configuration. Looks at each packet.
-    pub fn kept(&self, peer: usize) -> Kept {
-        self.peers[peer].egress.kept()
+    /// number in the configuration. Looks at each packet, and lists the flows that `is_wanted` admits.
+    pub fn kept(&self, peer: usize, is_wanted: impl Fn(&FlowEnds) -> bool) -> Kept {
+        self.peers[peer].egress.kept(is_wanted)
     }
 
     /// Counts of packets for tunnels that were dropped, by reason.

@@ -60,7 +60,7 @@ fn the_packets_that_are_kept_are_counted_by_flow() {
     stream(&mut pair, 0..500, |_| false);
     let lost = stream(&mut pair, 500..560, |_| true);
     stream(&mut pair, 560..1_500, |_| false);
-    let kept = pair.gateways[A].kept(0);
+    let kept = pair.gateways[A].kept(0, |_| true);
     let [(ends, flow)] = kept.flows.iter().collect::<Vec<_>>()[..] else { panic!("{kept:?}") };
     assert_eq!((ends.source, ends.destination), ([10, 81, 1, 10].into(), [10, 81, 2, 10].into()));
     assert_eq!((ends.protocol, ends.ports.is_some()), (Some(17), true));
@@ -74,8 +74,8 @@ fn the_packets_that_are_kept_are_counted_by_flow() {
     // Each packet drops those that are too old.
     pair.advance(1_000_000);
     stream(&mut pair, 2_000..2_001, |_| false);
-    assert_eq!(pair.gateways[A].kept(0).packets, 1);
-    assert!(pair.gateways[B].kept(0).flows.is_empty(), "nothing has left there");
+    assert_eq!(pair.gateways[A].kept(0, |_| true).packets, 1);
+    assert!(pair.gateways[B].kept(0, |_| true).flows.is_empty(), "nothing has left there");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Reads the status of a gateway from its control socket.
 
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -55,8 +55,17 @@ pub fn read(control: &Path) -> Result<Status, StatusError> {
 
 /// Reads the JSON document, of at most `bytes_max` bytes, that a gateway writes to each client of a socket.
 pub(crate) fn document<T: DeserializeOwned>(socket: &Path, bytes_max: u64) -> Result<T, StatusError> {
+    ask(socket, "", bytes_max)
+}
+
+/// The same for a gateway that reads a request first.
+pub(crate) fn ask<T: DeserializeOwned>(
+    socket: &Path,
+    request: &str,
+    bytes_max: u64,
+) -> Result<T, StatusError> {
     let path = || socket.display().to_string();
-    let stream = UnixStream::connect(socket).map_err(|source| match source.kind() {
+    let mut stream = UnixStream::connect(socket).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             StatusError::Absent { path: path(), source }
         }
@@ -65,6 +74,7 @@ pub(crate) fn document<T: DeserializeOwned>(socket: &Path, bytes_max: u64) -> Re
     let mut document = Vec::new();
     stream
         .set_read_timeout(Some(ANSWER_TIMEOUT))
+        .and_then(|()| stream.write_all(request.as_bytes()))
         .and_then(|()| stream.take(bytes_max).read_to_end(&mut document))
         .map_err(|source| StatusError::Unreadable { path: path(), source: explained(source) })?;
     serde_json::from_slice(&document).map_err(|source| StatusError::Foreign { path: path(), source })

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
-use std::str::FromStr;
 
-use maelstrom::cached::{self, Cache, FlowCache, PeerCache};
+use maelstrom::cached::{self, Cache, End, FlowCache, PeerCache};
 
 use super::status::{Socket, remedy};
 use crate::failure::{Advice as _, usage};
@@ -38,29 +37,8 @@ pub struct Args {
     json: bool,
 }
 
-/// An end of flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct End {
-    address: IpAddr,
-    port: Option<u16>,
-}
-
-impl FromStr for End {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(address) = text.parse() {
-            return Ok(Self { address, port: None });
-        }
-        let end: Result<SocketAddr, _> = text.parse();
-        end.map(|end| Self { address: end.ip(), port: Some(end.port()) }).map_err(|_| {
-            format!("expected an address, or one with a port, such as 10.81.2.9:5060 or [fd00::9]:5060, saw {text:?}")
-        })
-    }
-}
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut cache = cached::read(&args.socket.path()?).or_else(|error| {
+    let mut cache = cached::read(&args.socket.path()?, &args.flow).or_else(|error| {
         let remedy = remedy(&error);
         Err(error).advise(remedy)
     })?;
@@ -71,9 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Err(usage(format!("--peer: expected one of {}, saw `{peer}`", names.join(", "))));
         }
     }
-    let is_wanted = |flow: &FlowCache| args.flow.iter().all(|end| flow.has_end(end.address, end.port));
     for peer in &mut cache.peers {
-        peer.flows.retain(is_wanted);
         peer.flows.sort_by_key(|flow| std::cmp::Reverse(flow.bytes));
     }
     output::line(&if args.json { serde_json::to_string_pretty(&cache)? } else { render(&cache) })?;
@@ -131,14 +107,6 @@ fn of_flow(flow: &FlowCache) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_end_is_an_address_with_or_without_a_port() {
-        let end = |text: &str| text.parse::<End>();
-        assert_eq!(end("10.0.0.1").unwrap().port, None);
-        assert_eq!(end("[fd00::9]:53").unwrap(), End { address: "fd00::9".parse().unwrap(), port: Some(53) });
-        assert!(end("fd00::9").is_ok() && end("here").unwrap_err().contains("saw \"here\""));
-    }
 
     #[test]
     fn a_flow_has_a_line() {
