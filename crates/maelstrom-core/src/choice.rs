@@ -48,7 +48,7 @@ impl Choice {
         self.situation.floor = Some(floor);
         self.controller.begin_within(self.situation);
         self.packets.begin_at(counts.source_packets);
-        self.repairs = (counts.repair_packets, counts.repair_bytes);
+        self.repairs = (counts.repairs, counts.repair_bytes);
         self
     }
 
@@ -131,11 +131,12 @@ impl Choice {
         }
         self.packets.on_tick(counts.source_packets);
         self.situation.per_second = self.packets.per_second();
-        let repairs = counts.repair_packets - self.repairs.0;
+        // A repair that is cut in two leaves in two datagrams.
+        let repairs = counts.repairs - self.repairs.0;
         if let Some(bytes) = (counts.repair_bytes - self.repairs.1).checked_div(repairs) {
             self.situation.repair_bytes = bytes;
         }
-        self.repairs = (counts.repair_packets, counts.repair_bytes);
+        self.repairs = (counts.repairs, counts.repair_bytes);
         self.controller.decide(now_us, self.situation);
     }
 }

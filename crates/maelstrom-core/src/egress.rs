@@ -318,7 +318,7 @@ impl Egress {
         let is_hurry = self.hurry_us.take_if(|due_us| *due_us <= now_us).is_some();
         let is_silent = is_hurry || self.flushes() && self.quiet.silent_us() <= now_us;
         let ends_covered = !is_silent && self.tail.is_open() && self.quiet.silent_us() <= now_us;
-        let (bytes, repairs) = (self.sender.counts.repair_bytes, self.sender.counts.repair_packets);
+        let (bytes, repairs) = (self.sender.counts.repair_bytes, self.sender.counts.repairs);
         let further = self.quiet.further(self.loss_to_repair());
         if ends_covered && further == 0 {
             self.tail.begin(now_us, &self.quiet, 0);
@@ -339,7 +339,7 @@ impl Egress {
             self.coder.fire_due(now_us, &mut emit);
         }
         let counts = &mut self.sender.counts;
-        let repairs = counts.repair_packets - repairs;
+        let repairs = counts.repairs - repairs;
         counts.repairs_out_of_turn += repairs;
         self.quiet.on_repairs(now_us, counts.repair_bytes - bytes);
         if is_hurry {

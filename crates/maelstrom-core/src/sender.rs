@@ -29,11 +29,10 @@ pub struct EgressCounts {
     pub products: u64,
     /// Repairs sent, each in one datagram or in two.
     pub repairs: u64,
+    /// Repairs that left because packets could not wait for others: after a silence, or for a deadline.
+    pub repairs_out_of_turn: u64,
     /// Datagrams sent with repairs.
     pub repair_packets: u64,
-    /// Of these, those that left because packets could not wait for others: after a silence, or for a
-    /// deadline.
-    pub repairs_out_of_turn: u64,
     /// Datagrams sent with names of packets alone.
     pub name_packets: u64,
     /// Bytes of all these datagrams on the link, outer IP and UDP headers included.
@@ -73,11 +72,19 @@ pub(crate) struct Outlet<'a> {
 /// Shortest packet that is worth waiting for, in bytes.
 const PACKET_MIN: usize = 20;
 
+/// The end of one body among several.
+#[derive(Clone, Copy)]
+struct End {
+    envelope: Envelope,
+    at: usize,
+    is_names: bool,
+}
+
 /// Bodies of repairs that follow the packets of a tunnel that wait.
 #[derive(Default)]
 struct Behind {
     bytes: Vec<u8>,
-    ends: Vec<(Envelope, usize)>,
+    ends: Vec<End>,
     /// Number of those that are more than names.
     repairs: u64,
 }
@@ -88,14 +95,15 @@ impl Behind {
         let start = self.bytes.len();
         self.bytes.resize(start + repair.recipe.wire_len() + repair.symbol.len(), 0);
         write_body(repair, lag, &mut self.bytes[start..]);
-        self.ends.push((envelope, self.bytes.len()));
-        self.repairs += u64::from(!repair.symbol.is_empty());
+        let is_names = repair.symbol.is_empty();
+        self.ends.push(End { envelope, at: self.bytes.len(), is_names });
+        self.repairs += u64::from(!is_names);
         self.bytes.len() - start
     }
 
-    fn bodies(&self) -> impl Iterator<Item = (Envelope, &[u8])> {
-        let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
-        starts.zip(&self.ends).map(|(start, &(envelope, end))| (envelope, &self.bytes[start..end]))
+    fn bodies(&self) -> impl Iterator<Item = (End, &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|end| end.at));
+        starts.zip(&self.ends).map(|(start, &end)| (end, &self.bytes[start..end.at]))
     }
 
     fn clear(&mut self) {
@@ -209,7 +217,7 @@ impl RepairSender {
 
     /// Number of repairs sent, and of those that wait for packets in front of them.
     pub(crate) fn repairs_begun(&self) -> u64 {
-        self.counts.repair_packets + self.behind.repairs
+        self.counts.repairs + self.behind.repairs
     }
 
     /// Sends a repair, or names alone, that the caps have admitted, and counts its datagrams.
@@ -222,15 +230,22 @@ impl RepairSender {
         }
         let before = self.counts.repair_packets;
         self.send_repair(repair, lag, outlet);
-        let is_sent = self.counts.repair_packets > before;
-        if is_sent {
-            self.caps.on_repair();
+        self.note_repair(outlet.now_us, before, repair.symbol.is_empty());
+    }
+
+    /// Counts a repair, or names alone, if any of its datagrams left: those beyond number `before`.
+    fn note_repair(&mut self, now_us: u64, before: u64, is_names: bool) {
+        let datagrams = self.counts.repair_packets - before;
+        if datagrams == 0 {
+            return;
         }
-        if repair.symbol.is_empty() {
-            self.counts.name_packets += self.counts.repair_packets - before;
+        self.caps.on_repair();
+        if is_names {
+            self.counts.name_packets += datagrams;
             self.counts.repair_packets = before;
         } else {
-            self.counts.repairs += u64::from(is_sent);
+            self.counts.repairs += 1;
+            self.loss.on_sent(now_us);
         }
     }
 
@@ -301,20 +316,16 @@ impl RepairSender {
         self.bundle = bundle;
         let mut behind = std::mem::take(&mut self.behind);
         self.caps.release();
-        for (envelope, body) in behind.bodies() {
+        for (end, body) in behind.bodies() {
             // The peer may have another number since a reload.
-            let envelope = Envelope { peer: self.peer, ..envelope };
+            let envelope = Envelope { peer: self.peer, ..end.envelope };
             let before = self.counts.repair_packets;
-            self.loss.on_sent(outlet.now_us);
             if SEALED_HEADER + body.len() + TAG > self.datagram_max {
                 self.send_halves(envelope, Load::Repair, body, outlet);
             } else {
                 self.send_datagram(envelope, Load::Repair, body.len(), outlet, |to| to.copy_from_slice(body));
             }
-            if self.counts.repair_packets > before {
-                self.caps.on_repair();
-                self.counts.repairs += 1;
-            }
+            self.note_repair(outlet.now_us, before, end.is_names);
         }
         behind.clear();
         self.behind = behind;
@@ -334,9 +345,6 @@ impl RepairSender {
 
     fn send_repair(&mut self, repair: &CodedRepair<'_>, lag: Lag, outlet: &mut Outlet<'_>) {
         debug_assert!(repair.symbol.is_empty() || repair.symbol.len() > SYMBOL_HEADER);
-        if !repair.symbol.is_empty() {
-            self.loss.on_sent(outlet.now_us);
-        }
         let body = repair.recipe.wire_len() + repair.symbol.len();
         let envelope = Envelope { dscp: self.marking.of(&repair.recipe), ..Envelope::to(self.peer) };
         if SEALED_HEADER + body + TAG <= self.datagram_max {

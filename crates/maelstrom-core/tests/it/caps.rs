@@ -103,6 +103,39 @@ fn no_second_sees_more_than_the_bit_rate_of_the_cap() {
     }
 }
 
+/// Repairs of packets as long as the WAN MTU leave in two datagrams each. `auto` chooses the rate that the
+/// cap pays for as it does with shorter packets.
+#[test]
+fn a_rate_that_the_cap_pays_for_is_chosen_also_where_repairs_are_cut_in_two() {
+    for length in [1_200, 1_500] {
+        // At 2,000 packets a second this pays for one repair of some 26 packets. Twice as many would be
+        // needed.
+        let targets = [bits(2_000 * 8 * (length + 500) / 26), Targets::default()];
+        let side = |side: usize| Config { schedule: Schedule::Auto, targets: targets[side], ..config(side) };
+        let mut pair = Pair::up([A, B].map(side));
+        pair.delay_us = 20_000;
+        pair.advance(SECOND);
+        let mut lose = coin(5, 0.02);
+        pair.lose_datagram = Box::new(coin(6, 0.02));
+        let mut before = counts(&pair);
+        for n in 0..24_000_u32 {
+            if n == 12_000 {
+                before = counts(&pair);
+            }
+            let payload = [&n.to_be_bytes()[..], &vec![n as u8; length as usize - 32]].concat();
+            pair.send(A, &udp(A, n as u16, &payload), lose());
+            pair.advance(500);
+        }
+        let after = counts(&pair);
+        let of = |counts: &EgressCounts| (counts.refused.count(Refused::Regular), counts.repairs);
+        let (refused, sent) = (of(&after).0 - of(&before).0, of(&after).1 - of(&before).1);
+        assert!(length < 1_500 || after.cut_in_two > 100, "{after:?}");
+        let decision = pair.status(A, |peer| *peer.decision.unwrap());
+        assert!(matches!(decision.limit, Limit::Bandwidth | Limit::Hopeless), "{length}: {decision}");
+        assert!(10 * refused <= sent, "{length}: {refused} refused, {sent} sent, {decision}");
+    }
+}
+
 #[test]
 fn answers_and_requests_pass_the_caps_too() {
     let mut pair = up([bits(20_000), bits(2_000)]);

@@ -155,7 +155,7 @@ fn sent(text: &mut String, egress: &EgressStatus) {
     }
     let repairs = format!(
         "{} repairs, {}, overhead {:.1} %, {} cut in two",
-        number(egress.repair_packets),
+        number(egress.repairs),
         bytes(egress.repair_bytes),
         egress.overhead_percent,
         number(egress.repairs_cut_in_two)
@@ -505,7 +505,7 @@ mod tests {
                 choice: Some("1/8: 1.0 % lost; 1/12 would leave 40 in a million".to_owned()),
                 source_packets: 1_234_567,
                 source_bytes: 1_600_000_000,
-                repair_packets: 463_000,
+                repairs: 463_000,
                 repairs_out_of_turn: 1_200,
                 repair_bytes: 650_000_000,
                 overhead_percent: 40.6,
