@@ -129,7 +129,7 @@ impl Ledger {
         if limit <= self.next {
             return false;
         }
-        // `limit` may lie further than there are places; none is open beyond them.
+        // `limit` may lie further than there are places; none has a name beyond them.
         let last = limit.min(self.next.plus(arrivals.places()));
         while self.next < last {
             match arrivals.settle(self.next) {
@@ -144,7 +144,9 @@ impl Ledger {
         }
         if last < limit {
             self.end_run();
-            self.between = None;
+            if let Some(between) = &mut self.between {
+                between.unnamed += limit.0 - last.0;
+            }
             self.next = limit;
         }
         true

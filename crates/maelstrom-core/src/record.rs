@@ -148,9 +148,14 @@ impl Record {
 
     /// Takes the next packet, which is lost.
     pub fn on_lost(&mut self) {
-        self.present.packets += 1;
-        self.present.lost += 1;
-        self.run.1 = self.run.1.saturating_add(1);
+        self.on_all_lost(1);
+    }
+
+    /// Takes the next `count` packets, all of which are lost.
+    pub fn on_all_lost(&mut self, count: u64) {
+        self.present.packets += count;
+        self.present.lost += count;
+        self.run.1 = self.run.1.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
     /// Notes that the fates of the next packets are not known.
@@ -172,6 +177,13 @@ impl Record {
         self.runs[self.count as usize % RUNS_MAX] = (arrived, lost);
         self.count += 1;
         self.run = (0, 0);
+    }
+
+    /// Whether no packet was counted.
+    pub fn is_empty(&self) -> bool {
+        let slots = self.minutes.slots.iter().chain(&*self.hours.slots).chain(&*self.days.slots);
+        let are_empty = slots.map(|(_, tally)| tally).chain([&self.present]).all(|tally| tally.packets == 0);
+        are_empty && self.count == 0
     }
 
     /// Must be called several times a minute.
@@ -283,7 +295,9 @@ mod tests {
     fn bursts_and_gaps_are_counted_by_minute_hour_and_day() {
         let mut record = Record::new();
         record.on_tick(0);
+        assert!(record.is_empty());
         burst(&mut record, 100, 3);
+        assert!(!record.is_empty());
         burst(&mut record, 40, 1);
         burst(&mut record, 60, 0);
         let [minutes, hours, days] = record.history();
@@ -294,6 +308,7 @@ mod tests {
         // An hour and a half later the minutes are gone, the hour is not.
         record.on_tick(90 * MINUTE_US);
         burst(&mut record, 5, 0);
+        assert!(!record.is_empty());
         let [minutes, hours, days] = record.history();
         assert_eq!(minutes.iter().map(|(age, tally)| (*age, tally.packets)).collect::<Vec<_>>(), [(0, 5)]);
         assert_eq!(hours.iter().map(|(age, tally)| (*age, tally.lost)).collect::<Vec<_>>(), [(0, 0), (1, 4)]);

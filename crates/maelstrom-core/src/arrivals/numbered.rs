@@ -35,6 +35,20 @@ impl Arrivals {
         }
     }
 
+    /// Number of arrivals since the start, with positions or without.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether a repair has named the packet of a place. Packets with positions have no names.
+    pub(crate) fn is_named(&self, seq: Seq) -> bool {
+        match self.place(seq) {
+            Place::Unnamed => false,
+            Place::Missing { name, fields, .. } => (name, fields) != (Name(0), UNROUTED),
+            Place::Arrived { .. } | Place::Recovered { .. } => true,
+        }
+    }
+
     /// Keeps a packet that arrived with its position.
     pub(crate) fn put(&mut self, now_us: u64, seq: Seq, symbol: &Symbol<'_>) -> Placed {
         let placed = match self.place(seq) {
@@ -70,6 +84,7 @@ mod tests {
         assert_eq!(arrivals.put(50, Seq(1), &symbol), Placed::Late { late_us: 30 });
         for (treatment, is_injected) in [(Treatment::Injected, true), (Treatment::Left, false)] {
             arrivals.recover(60, Seq(2), Name(0), b"solved", treatment);
+            assert!(arrivals.is_named(Seq(2)) && !arrivals.is_named(Seq(3)));
             assert_eq!(arrivals.put(70, Seq(2), &symbol), Placed::Solved { late_us: 50, is_injected });
             arrivals.settle(Seq(2));
             arrivals.expect(20, Seq(2), Seq(3));

@@ -15,7 +15,14 @@ pub(super) enum Fate {
     Arrived(u64),
     /// One packet is lost.
     Lost,
+    /// Consecutive packets, too many to be told apart, of which nearly all are lost.
+    Outage { lost: u64, arrived: u64 },
+    /// Packets of which it is not known which have arrived.
+    Unknown,
 }
+
+/// Part of the packets of an outage that may have arrived: the last before it, and the first after it.
+const OUTAGE_PART: u64 = 8;
 
 /// The position up to which fates are known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +99,7 @@ impl Cursor {
     ) {
         if newest.0.saturating_sub(self.next.0) >= arrivals.places() / 2 {
             // No packet has arrived under its name for a long time, or the stream has jumped.
+            feed(self.next, self.fate_of_skipped(arrivals, newest));
             self.skip_to(newest);
         }
         loop {
@@ -105,6 +113,27 @@ impl Cursor {
             }
             let Some(anchor) = self.anchor.filter(|anchor| is_ripe(anchor.seq)) else { return };
             self.close_gap(anchor, arrivals, feed);
+        }
+    }
+
+    /// Decides what became of the packets up to `newest`, which will not be told apart. In an outage hardly
+    /// any packet arrives, and the repairs that would name them are lost too. Packets that change their form
+    /// on the way, or of which the gateway does not see any, are named.
+    fn fate_of_skipped(&self, arrivals: &Arrivals, newest: Seq) -> Fate {
+        let all = newest.0 - self.next.0;
+        let told_apart = all.min(arrivals.places());
+        let named =
+            (newest.0 - told_apart..newest.0).filter(|&seq| arrivals.is_named(Seq(seq))).count() as u64;
+        let until = match arrivals.place(newest) {
+            Place::Arrived { count, .. } if count > 0 => count - 1,
+            _ => arrivals.count(),
+        };
+        let arrived = self.count.and_then(|before| until.checked_sub(before));
+        match arrived.map(|arrived| self.strangers.without(arrived)) {
+            Some(arrived) if arrived <= all / OUTAGE_PART && 2 * named < told_apart => {
+                Fate::Outage { lost: all - arrived, arrived }
+            }
+            _ => Fate::Unknown,
         }
     }
 
@@ -252,6 +281,8 @@ mod tests {
             self.cursor.advance(&self.arrivals, Seq(newest), |seq| seq.0 < ripe, &mut |_, fate| match fate {
                 Fate::Arrived(count) => (0..count).for_each(|_| fates.push('.')),
                 Fate::Lost => fates.push('x'),
+                Fate::Outage { lost, arrived } => *fates += &format!("<{lost}x{arrived}.>"),
+                Fate::Unknown => fates.push('?'),
             });
             &self.fates
         }
@@ -329,8 +360,37 @@ mod tests {
     fn a_stream_that_jumps_is_skipped() {
         let mut stream = Stream::new(16, &[]);
         stream.name(10, 0..8);
-        assert_eq!(stream.advance(8, 1 << 40), "", "far beyond what the arrivals remember");
+        assert_eq!(stream.advance(8, 1 << 40), "?", "far beyond what the arrivals remember");
         stream.cursor.skip_to(Seq(4));
         assert_eq!(stream.cursor.next, Seq(1 << 40), "never back");
+    }
+
+    #[test]
+    fn an_outage_longer_than_places_are_told_apart_is_one_run_of_losses() {
+        for last in [100 + 5_000, 100 + 500_000] {
+            let mut stream = Stream::new(100, &[]);
+            stream.name(10, 0..95);
+            stream.advance(94, 94);
+            (last - 3..=last).for_each(|seq| stream.arrive(1_000, seq));
+            stream.name(1_000, last - 7..=last);
+            let fates = stream.advance(last, last)[95..].to_owned();
+            // Five packets before it had no name yet, and the last has a fate of its own.
+            assert_eq!(fates, format!("<{}x8.>.", last - 95 - 8));
+        }
+    }
+
+    #[test]
+    fn packets_that_arrive_under_no_name_that_repairs_name_are_no_outage() {
+        let mut stream = Stream::new(100, &[]);
+        stream.name(10, 0..100);
+        stream.advance(99, 99);
+        stream.name(20, 100..5_000);
+        assert_eq!(&stream.advance(4_999, 4_999)[100..], "?");
+        // Nor is it one if the repairs alone are lost.
+        let mut stream = Stream::new(5_000, &[]);
+        stream.name(10, 0..100);
+        stream.advance(99, 99);
+        stream.name(20, 4_990..5_000);
+        assert_eq!(&stream.advance(4_999, 4_999)[100..], "?.");
     }
 }

@@ -127,6 +127,12 @@ impl Forecaster {
     ) {
         let Self { cursor, windows, runs, record, plan, .. } = self;
         cursor.advance(arrivals, newest, is_ripe, &mut |seq, fate| match fate {
+            // No window bridges an outage, and none says how the link is otherwise.
+            Fate::Outage { lost, arrived } => {
+                record.on_all_lost(lost);
+                record.on_arrived(arrived);
+            }
+            Fate::Unknown => record.on_unknown(),
             Fate::Arrived(count) => {
                 congestion.on_arrived(seq, count);
                 windows.on_arrived(count);
@@ -190,6 +196,10 @@ impl Forecaster {
     /// Continues a record from before the gateway's start.
     pub(crate) fn record_mut(&mut self) -> &mut Record {
         &mut self.record
+    }
+
+    pub(crate) fn into_record(self) -> Record {
+        self.record
     }
 
     /// Number of packets per second while there is traffic.

@@ -37,6 +37,7 @@ mod marks;
 mod moves;
 mod noise;
 mod observe;
+mod outages;
 mod overload;
 mod pair;
 mod path;
