@@ -115,28 +115,29 @@ impl Gateway {
     }
 
     /// Changes the configuration. Peers with unchanged networks keep their session, also if their keys or
-    /// their address change. On an error nothing changes.
+    /// their address change. On an error nothing changes. Returns the losses recorded of the peers that no
+    /// peer continues, each with its number in the former configuration.
     ///
     /// # Errors
     /// As [`Gateway::check_change`].
-    pub fn reconfigure(&mut self, config: Config) -> Result<(), ConfigError> {
+    pub fn reconfigure(&mut self, config: Config) -> Result<Vec<(usize, Record)>, ConfigError> {
         self.check_change(&config)?;
         let same_sizes = config.ingress_of(1) == self.config.ingress_of(1)
             && config.wan_mtu == self.config.wan_mtu
             && config.listen == self.config.listen;
-        let mut old = std::mem::take(&mut self.peers);
+        let mut old: Vec<_> = std::mem::take(&mut self.peers).into_iter().enumerate().collect();
         let is_kept = |peer: &Peer, wanted| same_sizes && peer.config.is_same_site(wanted);
         for (index, wanted) in config.peers.iter().enumerate() {
-            let peer = if let Some(at) = old.iter().position(|peer| is_kept(peer, wanted)) {
-                old.swap_remove(at).reconfigured(&config, index, wanted)
+            let peer = if let Some(at) = old.iter().position(|(_, peer)| is_kept(peer, wanted)) {
+                old.swap_remove(at).1.reconfigured(&config, index, wanted)
             } else {
                 let mut peer = Peer::new(wanted.clone(), &config, index, self.draw())
                     .with_share(self.share)
                     .with_part(self.part_of(wanted));
                 let is_left = |old: &Peer| !config.peers.iter().any(|other| is_kept(old, other));
                 let is_before = |old: &Peer| old.config.is_same_link(wanted) && is_left(old);
-                if let Some(at) = old.iter().position(is_before) {
-                    peer.continue_record(old.swap_remove(at));
+                if let Some(at) = old.iter().position(|(_, old)| is_before(old)) {
+                    peer.continue_record(old.swap_remove(at).1);
                 }
                 peer
             };
@@ -155,7 +156,7 @@ impl Gateway {
             config.address = peer.config.address;
             config.paths.clone_from(&peer.config.paths);
         }
-        Ok(())
+        Ok(old.into_iter().map(|(number, peer)| (number, peer.into_record())).collect())
     }
 
     fn draw(&mut self) -> (Token, EphemeralKey) {
@@ -212,10 +213,10 @@ impl Gateway {
         }
         let care = self.classes.judge(&packet)?;
         let peer = &mut self.peers[index];
-        let repairs = peer.egress.counts().repair_packets;
+        let repairs = peer.egress.counts().repairs;
         peer.handle_outgoing(now_us, left_us, &packet, care, out)?;
         self.classes.on_protected(&care);
-        self.classes.on_repairs(care.class, peer.egress.counts().repair_packets - repairs);
+        self.classes.on_repairs(care.class, peer.egress.counts().repairs - repairs);
         Ok(())
     }
 

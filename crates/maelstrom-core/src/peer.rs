@@ -41,6 +41,7 @@ use crate::outbox::Outbox;
 use crate::packet::Packet;
 use crate::paths::{Early, Paths};
 use crate::prefixes::{LocalNetworks, PrefixTable};
+use crate::record::Record;
 use crate::sender::Outlet;
 use crate::session::Sealer;
 use crate::share::Share;
@@ -224,6 +225,11 @@ impl Peer {
     /// Continues the losses that were recorded of the same link with other settings.
     pub(crate) fn continue_record(&mut self, earlier: Self) {
         self.ingress.continue_record(earlier.ingress);
+    }
+
+    /// The losses that were recorded.
+    pub(crate) fn into_record(self) -> Record {
+        self.ingress.into_record()
     }
 
     /// Changes the gateway's configuration; the session stays.

@@ -47,6 +47,9 @@ pub struct Cache {
 pub struct PeerCache {
     /// The operator's name for the peer.
     pub name: Option<String>,
+    /// Its address as the file states it, if that is a host name or `any`.
+    #[serde(default)]
+    pub host: Option<String>,
     /// Address of its end of the repair channel.
     pub address: SocketAddr,
     /// Number of packets that are kept.
@@ -136,23 +139,36 @@ impl Cache {
         let is_wanted = |flow: &FlowEnds| ends.iter().all(|end| end.is_of(flow));
         let peers = config.peers.iter().zip(gateway.peers()).enumerate();
         let peers = peers.map(|(at, (file, peer))| {
-            PeerCache::of(now_us, file.name.clone(), peer.config.address, gateway.kept(at, is_wanted))
+            let names = (file.name.clone(), file.moving());
+            PeerCache::of(now_us, names, peer.config.address, gateway.kept(at, is_wanted))
         });
         Self { schema: SCHEMA.to_owned(), peers: peers.collect() }
     }
 }
 
 impl PeerCache {
-    fn of(now_us: u64, name: Option<String>, address: SocketAddr, kept: Kept) -> Self {
+    fn of(
+        now_us: u64,
+        (name, host): (Option<String>, Option<String>),
+        address: SocketAddr,
+        kept: Kept,
+    ) -> Self {
         let Kept { flows, others, packets, bytes, bytes_max, keep_us } = kept;
         let flows = flows.into_iter().map(|(ends, flow)| FlowCache::of(now_us, ends, flow)).collect();
         let keep_ms = keep_us / 1_000;
-        Self { name, address, packets, bytes, bytes_max, keep_ms, flows, other_packets: others }
+        Self { name, host, address, packets, bytes, bytes_max, keep_ms, flows, other_packets: others }
     }
 
-    /// The peer in tables: its name, or else its address.
+    /// The peer in tables: its name, or else its address as the file states it.
     pub fn label(&self) -> String {
-        self.name.clone().unwrap_or_else(|| self.address.to_string())
+        let stated = || self.host.clone().unwrap_or_else(|| self.address.to_string());
+        self.name.clone().unwrap_or_else(stated)
+    }
+
+    /// Whether an operator may mean it: by its name or its address, that of the file or the present one.
+    pub fn is_called(&self, text: &str) -> bool {
+        let address = self.address.to_string();
+        [Some(&address), self.name.as_ref(), self.host.as_ref()].into_iter().flatten().any(|one| one == text)
     }
 }
 
@@ -325,6 +341,15 @@ mod tests {
         let (mut near, mut client) = pair();
         near.write_all(&[0xff; 4 * REQUEST_MAX]).unwrap();
         assert!(client.read() && client.ends().is_empty() && client.request.len() == REQUEST_MAX);
+    }
+
+    #[test]
+    fn a_peer_is_called_by_its_name_its_host_or_its_address() {
+        let names = (Some("osaka".to_owned()), Some("osaka.example:4700".to_owned()));
+        let peer = PeerCache::of(0, names, "10.1.0.1:4700".parse().unwrap(), Kept::default());
+        assert!(["osaka", "osaka.example:4700", "10.1.0.1:4700"].iter().all(|text| peer.is_called(text)));
+        assert!(!peer.is_called("kobe") && peer.label() == "osaka");
+        assert_eq!(PeerCache { name: None, ..peer }.label(), "osaka.example:4700");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::doors;
 use crate::groups;
 use crate::ports::Outlets;
 use crate::pulse::{Pulse, boot_us};
+use crate::taps::Unshown;
 use crate::uncut::UncutLog;
 
 /// Maximum number of captured packets that are read from the tap at a time, each up to a whole super-packet.
@@ -432,8 +433,8 @@ pub(crate) struct DriverCounts {
     pub(crate) unsent: u64,
     /// Recovered packets that the kernel refused.
     pub(crate) uninjected: u64,
-    /// Packets that closed taps had missed.
-    pub(crate) missed_before: u64,
+    /// Packets that closed taps had not shown.
+    pub(crate) unshown_before: Unshown,
     /// Number of reloads that were refused because of mistakes in the file.
     pub(crate) reloads_refused: u64,
 }

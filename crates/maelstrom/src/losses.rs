@@ -2,12 +2,13 @@
 //! socket, and in a file if the configuration names one (`store.rs`). It is longer than the status, so that
 //! other threads write it.
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use daemon::control::Control;
 use maelstrom_core::observe::Observer;
-use maelstrom_core::record::{GAP_BUCKETS, RUNS_MAX, Tally, gap_bucket};
+use maelstrom_core::record::{GAP_BUCKETS, RUNS_MAX, Record, Tally, gap_bucket};
 use maelstrom_core::wire::{BURST_BUCKETS, LossReport};
 use maelstrom_core::{Gateway, PeerStatus, Whereabouts};
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,12 @@ pub struct PeerLosses {
     pub rate: String,
     /// Whether the peer chooses this rate by forecasts.
     pub is_auto: bool,
+    /// Number of packets that its repairs reach back; 0 if it has no window.
+    #[serde(default)]
+    pub window: u16,
+    /// Number of stripes of this window, of which a repair contains one; 0 if it has no window.
+    #[serde(default)]
+    pub stripes: u8,
     /// Time in microseconds after which a recovered packet is of no use, as the peer states it; 0 if it
     /// states none.
     pub late_us: u32,
@@ -112,9 +119,21 @@ impl Losses {
         gateway: &mut Gateway,
         peers: &[Peer],
         now_us: u64,
-        (elapsed_minutes, taken): (u64, Option<u64>),
+        since: (u64, Option<u64>),
     ) -> Vec<String> {
-        let owners = self.of_peers(peers);
+        let left = self.recall_into(&self.of_peers(peers), gateway, now_us, since);
+        left.into_iter().map(PeerLosses::label).collect()
+    }
+
+    /// Adds these losses to the records of the same peers, of which the places here are given in the order of
+    /// the gateway; returns those that have a record and belong to none of these.
+    fn recall_into(
+        &self,
+        owners: &[Option<usize>],
+        gateway: &mut Gateway,
+        now_us: u64,
+        (elapsed_minutes, taken): (u64, Option<u64>),
+    ) -> Vec<&PeerLosses> {
         for (index, peer) in owners.iter().enumerate().filter_map(|(index, at)| Some((index, (*at)?))) {
             let peer = &self.peers[peer];
             let spans = |spans: &[Span]| spans.iter().map(|span| (span.ago, span.tally())).collect();
@@ -124,7 +143,17 @@ impl Losses {
             gateway.record_mut(index).recall(now_us, elapsed_minutes, taken, &history, latest);
         }
         let left = self.peers.iter().enumerate().filter(|(at, _)| !owners.contains(&Some(*at)));
-        left.filter(|(_, peer)| peer.has_record()).map(|(_, peer)| peer.label()).collect()
+        left.map(|(_, peer)| peer).filter(|peer| peer.has_record()).collect()
+    }
+
+    /// The losses of peers that no peer of another configuration continues.
+    fn left(config: &GatewayConfig, left: &[(usize, Record)]) -> Self {
+        let of = |(number, record): &(usize, Record)| {
+            let peer = &config.peers[*number];
+            let (names, address) = ((peer.name.clone(), peer.moving()), peer.address);
+            PeerLosses::of_record(names, address, record)
+        };
+        Self { schema: SCHEMA.to_owned(), peers: left.iter().map(of).collect() }
     }
 
     /// Finds the place of each of these peers here. A peer whose address the file states has the same
@@ -151,21 +180,42 @@ impl Losses {
 }
 
 impl PeerLosses {
-    fn of((name, host): (Option<String>, Option<String>), peer: &PeerStatus<'_>) -> Self {
+    fn of(names: (Option<String>, Option<String>), peer: &PeerStatus<'_>) -> Self {
+        let plan = &peer.far.plan;
+        let stripes = if plan.is_auto { plan.shape(plan.rate).stripes } else { 1 };
+        Self {
+            packets_per_second: peer.per_second,
+            rate: plan.rate.to_string(),
+            is_auto: plan.is_auto,
+            window: plan.window,
+            stripes: if plan.window > 0 { stripes } else { 0 },
+            late_us: plan.late_us,
+            ..Self::of_record(names, peer.config.address, peer.record)
+        }
+    }
+
+    /// The losses of a peer of which nothing else is known.
+    fn of_record(
+        (name, host): (Option<String>, Option<String>),
+        address: SocketAddr,
+        record: &Record,
+    ) -> Self {
         let [minutes, hours, days] =
-            peer.record.history().map(|spans| spans.into_iter().map(|(ago, tally)| Span::of(ago, &tally)));
+            record.history().map(|spans| spans.into_iter().map(|(ago, tally)| Span::of(ago, &tally)));
         Self {
             name,
             host,
-            address: peer.config.address,
-            packets_per_second: peer.per_second,
-            rate: peer.far.plan.rate.to_string(),
-            is_auto: peer.far.plan.is_auto,
-            late_us: peer.far.plan.late_us,
+            address,
+            packets_per_second: 0,
+            rate: String::new(),
+            is_auto: false,
+            window: 0,
+            stripes: 0,
+            late_us: 0,
             minutes: minutes.collect(),
             hours: hours.collect(),
             days: days.collect(),
-            trace: peer.record.trace().into_iter().flat_map(|(arrived, lost)| [arrived, lost]).collect(),
+            trace: record.trace().into_iter().flat_map(|(arrived, lost)| [arrived, lost]).collect(),
             course: Vec::new(),
         }
     }
@@ -239,6 +289,18 @@ impl LossSocket {
         Self { control: None, next_us: 0, store }
     }
 
+    /// Continues the record of another process. `file`: its `loss_record`.
+    pub(crate) fn take_over(
+        record: File,
+        file: Option<&str>,
+        config: &GatewayConfig,
+        gateway: &mut Gateway,
+        now_us: u64,
+    ) -> Self {
+        let store = Store::take_over(record, file, config, gateway, now_us);
+        Self { control: None, next_us: 0, store }
+    }
+
     /// Leaves the place to another process.
     pub(crate) fn abandon(&mut self) {
         if let Some(mut control) = self.control.take() {
@@ -246,16 +308,43 @@ impl LossSocket {
         }
     }
 
-    /// Continues in another file, after a reload that names one.
-    pub(crate) fn follow_file(&mut self, former: &GatewayConfig, config: &GatewayConfig) {
+    /// Continues after a reload. `left`: the records that no peer continues, by the numbers of their peers in
+    /// the former configuration. A peer that has kept its name alone continues its record. If others have
+    /// one, a copy of the file keeps the whole record.
+    pub(crate) fn follow(
+        &mut self,
+        now_us: u64,
+        gateway: &mut Gateway,
+        (former, config): (&GatewayConfig, &GatewayConfig),
+        left: &[(usize, Record)],
+    ) {
+        let taken = left.first().map(|(_, record)| record.minute());
+        let left = Losses::left(former, left);
+        let mut owners = left.of_peers(&config.peers);
+        for (owner, peer) in owners.iter_mut().zip(gateway.peers()) {
+            // It has continued the record of its link.
+            *owner = owner.filter(|_| peer.record.is_empty());
+        }
+        let gone = left.recall_into(&owners, gateway, now_us, (0, taken));
         if former.gateway.loss_record != config.gateway.loss_record {
             self.store.begin_at(config);
+        } else if !gone.is_empty() {
+            let names: Vec<String> = gone.iter().map(|peer| peer.label()).collect();
+            let mut whole = Losses::of(gateway, config);
+            whole.peers.extend(gone.into_iter().cloned());
+            self.store.keep_former(gateway, config, whole, names.join(", "));
         }
     }
 
-    /// Writes the record at the next turn, for another process to read.
-    pub(crate) fn save_soon(&mut self) {
+    /// Writes the record for another process: at the next turn into the file, and into memory.
+    pub(crate) fn begin_handover(&mut self, gateway: &Gateway, config: &GatewayConfig) {
         self.store.save_soon();
+        self.store.pack(gateway, config);
+    }
+
+    /// Returns the record in memory, if it is written, and stays there while both processes have it.
+    pub(crate) fn take_packed(&mut self) -> Option<File> {
+        self.store.take_packed()
     }
 
     /// Listens beside the control socket. Without a socket, the record cannot be read, and the gateway works
@@ -307,9 +396,15 @@ pub fn read(control: &Path) -> Result<Losses, StatusError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::config::PEERS_MAX;
+    use crate::config::machine::record::PEER_BYTES;
     use crate::config::tests::configuration;
+    use crate::ports::core_config;
+    use crate::store::FILE_BYTES_MAX;
 
     #[test]
     fn only_buckets_with_runs_are_shown() {
@@ -330,6 +425,8 @@ mod tests {
             packets_per_second: 0,
             rate: "1/8".to_owned(),
             is_auto: true,
+            window: 512,
+            stripes: 1,
             late_us: 0,
             minutes: spans(packets),
             hours: Vec::new(),
@@ -340,7 +437,7 @@ mod tests {
     }
 
     /// A configuration with these peers.
-    fn config(peers: &[(Option<&str>, &str)]) -> GatewayConfig {
+    pub(crate) fn configured(peers: &[(Option<&str>, &str)]) -> GatewayConfig {
         let mut text = "[gateway]\nwan = 'w'\nlisten = '203.0.113.1:4700'\n".to_owned();
         for (n, (name, address)) in peers.iter().enumerate() {
             let name = name.map_or(String::new(), |name| format!("name = '{name}'\n"));
@@ -350,13 +447,32 @@ mod tests {
         configuration(&text)
     }
 
+    /// A gateway that has lost one packet from the first peer, two from the second, and so on.
+    pub(crate) fn gateway_with_losses(config: &GatewayConfig) -> Gateway {
+        let mut gateway = Gateway::new(core_config(config, 1_500).unwrap(), [7; 32]).unwrap();
+        for (peer, losses) in (0..config.peers.len()).zip(1..) {
+            gateway.record_mut(peer).on_all_lost(losses);
+            gateway.record_mut(peer).on_arrived(1);
+        }
+        gateway
+    }
+
+    /// Packets lost from each peer.
+    pub(crate) fn lost(gateway: &Gateway) -> Vec<u64> {
+        let of = |peer: PeerStatus<'_>| {
+            let [.., days] = peer.record.history();
+            days.iter().map(|(_, tally)| tally.lost).sum()
+        };
+        gateway.peers().map(of).collect()
+    }
+
     const AT: [&str; 4] = ["203.0.113.2:4700", "203.0.113.3:4700", "203.0.113.4:4700", "203.0.113.5:4700"];
 
     #[test]
     fn a_record_belongs_to_the_address_or_else_to_the_name() {
         let of = |record: &[(Option<&str>, &str)], wanted: &[(Option<&str>, &str)]| {
             let peers = record.iter().map(|(name, address)| saved(*name, address, 1)).collect();
-            Losses { schema: String::new(), peers }.of_peers(&config(wanted).peers)
+            Losses { schema: String::new(), peers }.of_peers(&configured(wanted).peers)
         };
         let (osaka, kobe) = (Some("osaka"), Some("kobe"));
         let both = [(osaka, AT[0]), (kobe, AT[1])];
@@ -370,8 +486,8 @@ mod tests {
 
     #[test]
     fn records_that_belong_to_no_peer_are_told() {
-        let config = config(&[(Some("osaka"), AT[2])]);
-        let core = crate::ports::core_config(&config, 1_500).unwrap();
+        let config = configured(&[(Some("osaka"), AT[2])]);
+        let core = core_config(&config, 1_500).unwrap();
         let mut gateway = Gateway::new(core, [7; 32]).unwrap();
         let peers =
             vec![saved(None, AT[0], 5), saved(Some("osaka"), AT[1], 77), saved(Some("kobe"), AT[3], 0)];
@@ -379,6 +495,79 @@ mod tests {
         assert_eq!(left, [AT[0]], "and not those that are empty");
         let [minutes, ..] = gateway.peers().next().unwrap().record.history();
         assert_eq!(minutes.iter().map(|(_, tally)| tally.packets).sum::<u64>(), 77);
+    }
+
+    const NAMED: [(Option<&str>, &str); 3] =
+        [(Some("osaka"), AT[0]), (Some("kobe"), AT[1]), (Some("nara"), AT[2])];
+
+    /// Reloads a gateway with losses; returns those of its peers after that, and the peers in the record and
+    /// in that beside it.
+    fn reloaded(
+        place: &str,
+        former: &mut GatewayConfig,
+        wanted: &mut GatewayConfig,
+    ) -> (Vec<u64>, [String; 2]) {
+        let directory = std::env::temp_dir().join(format!("undrop-losses-{}-{place}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("losses.json");
+        former.gateway.loss_record = Some(path.clone());
+        wanted.gateway.loss_record = Some(path.clone());
+        let mut gateway = gateway_with_losses(former);
+        let left = gateway.reconfigure(core_config(wanted, 1_500).unwrap()).unwrap();
+        let mut losses = LossSocket { control: None, next_us: 0, store: Store::default() };
+        losses.follow(0, &mut gateway, (former, wanted), &left);
+        losses.close(&gateway, wanted);
+        let labels = |file: &str| {
+            let Ok(text) = fs::read(directory.join(file)) else { return "none".to_owned() };
+            let document: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            let losses: Losses = serde_json::from_value(document["losses"].clone()).unwrap();
+            losses.peers.iter().map(PeerLosses::label).collect::<Vec<_>>().join(" ")
+        };
+        let files = ["losses.json", "losses.json.former"].map(labels);
+        fs::remove_dir_all(&directory).unwrap();
+        (lost(&gateway), files)
+    }
+
+    #[test]
+    fn a_reload_keeps_the_record_of_a_peer_that_it_drops_and_finds_others_by_their_names() {
+        let mut former = configured(&NAMED);
+        let mut wanted = former.clone();
+        wanted.peers[1].address = AT[3].parse().unwrap();
+        wanted.peers[1].networks = vec!["10.99.0.0/24".parse().unwrap()];
+        let (lost, files) = reloaded("renumbered", &mut former, &mut wanted);
+        assert_eq!((lost, files), (vec![1, 2, 3], ["osaka kobe nara", "none"].map(str::to_owned)));
+        wanted.peers.remove(0);
+        let (lost, files) = reloaded("dropped", &mut former, &mut wanted);
+        assert_eq!((lost, files), (vec![2, 3], ["kobe nara", "kobe nara osaka"].map(str::to_owned)));
+    }
+
+    #[test]
+    fn a_reload_does_not_mix_the_records_of_two_links() {
+        let mut former = configured(&NAMED[..2]);
+        let mut wanted = former.clone();
+        // Osaka takes over the networks of Kobe, at a third address.
+        (wanted.peers[0].address, wanted.peers[0].networks) =
+            (AT[3].parse().unwrap(), wanted.peers[1].networks.clone());
+        wanted.peers.truncate(1);
+        let (lost, files) = reloaded("mixed", &mut former, &mut wanted);
+        assert_eq!((lost, files), (vec![2], ["osaka", "osaka osaka"].map(str::to_owned)));
+    }
+
+    #[test]
+    fn no_record_is_longer_than_the_check_of_the_disk_expects() {
+        let (bursts, gaps) = ([u32::MAX; BURST_BUCKETS], [u32::MAX; GAP_BUCKETS]);
+        let full = Tally { packets: 1 << 48, lost: 1 << 48, bursts, gaps, longest: u32::MAX };
+        let spans = |count| (0..count).map(|ago| Span::of(ago, &full)).collect::<Vec<_>>();
+        let peer = PeerLosses {
+            minutes: spans(60),
+            hours: spans(48),
+            days: spans(31),
+            trace: vec![u32::MAX; 2 * (RUNS_MAX + 1)],
+            ..saved(Some("a-name-of-many-letters"), AT[0], 0)
+        };
+        let bytes = serde_json::to_vec(&peer).unwrap().len() as u64;
+        assert!((400_000..=PEER_BYTES).contains(&bytes), "{bytes}");
+        assert!(PEERS_MAX as u64 * PEER_BYTES < FILE_BYTES_MAX, "each file that is written can be read");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::inlet::{Inlet, START_PATIENCE};
 use crate::mtus::Mtus;
 use crate::pause::Pauses;
 use crate::routes;
-use crate::taps::Wan;
+use crate::taps::{Unshown, Wan};
 use crate::tunnel::{self, Tunnel};
 
 /// Name of a TUN device while another process has the usual one. The kernel numbers it.
@@ -110,14 +110,14 @@ impl Ports {
     }
 
     /// Begins or ends the use of WAN interfaces, as the configuration says; those that are new have no ports
-    /// yet. Returns the number of packets that the taps of those that end have missed.
-    pub(crate) fn follow_wans(&mut self, config: &GatewayConfig) -> u64 {
+    /// yet. Returns the packets that the taps of those that end have not shown.
+    pub(crate) fn follow_wans(&mut self, config: &GatewayConfig) -> Unshown {
         (0..self.wans.len()).for_each(|wan| self.note_proof(wan));
         let count = config.wans().len();
-        let mut missed = 0;
+        let mut unshown = Unshown::default();
         for wan in self.wans.drain(count.min(self.wans.len())..) {
             self.past.absorb(&wan.pauses);
-            missed += wan.tap.as_ref().map_or(0, Tap::dropped);
+            unshown = wan.tap.as_ref().map_or(unshown, |tap| unshown.plus(Unshown::of(tap)));
         }
         self.outlets.inlets.resize_with(count, || None);
         self.outlets.wan_of = config.wan_numbers();
@@ -128,7 +128,7 @@ impl Ports {
                 None => self.wans.push(next),
             }
         }
-        missed
+        unshown
     }
 
     /// Whether recovery has all ports that it needs at a WAN interface.

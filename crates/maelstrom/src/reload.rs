@@ -13,12 +13,13 @@
 
 use std::net::UdpSocket;
 
+use maelstrom_core::record::Record;
 use netio::poll::Poller;
 use tracing::{info, warn};
 
 use crate::config::{self, GatewayConfig, Rack};
 use crate::doors;
-use crate::engine::ALL_OUTGOING;
+use crate::engine::{ALL_OUTGOING, Engine};
 use crate::error::StartError;
 use crate::findings;
 use crate::groups;
@@ -88,9 +89,10 @@ impl Passive {
         }
         // The outbox refers to peers by their index in the old configuration.
         self.engine.flush(&mut self.ports.outlets);
-        self.engine.gateway.reconfigure(prepared.core.clone()).map_err(|error| error.to_string())?;
+        let left =
+            self.engine.gateway.reconfigure(prepared.core.clone()).map_err(|error| error.to_string())?;
         self.mtus = mtus;
-        self.commit(prepared);
+        self.commit(prepared, &left);
         Ok(())
     }
 
@@ -131,7 +133,8 @@ impl Passive {
     }
 
     /// Makes the change. Only the new tap can fail; then there is no tap until `interfaces.rs` opens one.
-    fn commit(&mut self, prepared: Prepared) {
+    /// `left`: the records of losses that no peer continues.
+    fn commit(&mut self, prepared: Prepared, left: &[(usize, Record)]) {
         let Prepared { config, replacement, control, heartbeats, poller, .. } = prepared;
         self.engine.out = self.engine.gateway.outbox();
         if let Some(socket) = replacement.socket {
@@ -169,7 +172,8 @@ impl Passive {
             self.join_rack(config.rack.as_ref(), heartbeats);
         }
         let former = std::mem::replace(&mut self.config, config);
-        self.losses.follow_file(&former, &self.config);
+        let Engine { gateway, now_us, .. } = &mut self.engine;
+        self.losses.follow(*now_us, gateway, (&former, &self.config), left);
         self.follow_file_in_tunnel();
         if former.gateway.tunnel != self.config.gateway.tunnel {
             self.retire_device(former.gateway.tunnel);
@@ -207,7 +211,8 @@ impl Passive {
         let reconnected = (0..wans.len()).filter(differs).collect();
         let (before, after) = (names.len(), wans.len());
         (after..before).for_each(|wan| self.end_pause(wan));
-        self.engine.counts.missed_before += self.ports.follow_wans(config);
+        let unshown = self.ports.follow_wans(config);
+        self.engine.counts.unshown_before = self.engine.counts.unshown_before.plus(unshown);
         for (number, inlet) in inlets.into_iter().enumerate() {
             if inlet.is_some() {
                 self.ports.install_inlet(number, inlet);

@@ -2,7 +2,6 @@
 
 use daemon::log;
 use maelstrom_core::counters::{Reason as _, Unprotected};
-use netio::tap::Tap;
 use tracing::debug;
 
 use crate::config::{GatewayConfig, Mode, Peer};
@@ -14,7 +13,7 @@ use crate::status::{
     self, Counter, Counts, EventStatus, GatewayStatus, HealthStatus, Injection, InterfaceStatus, LostWans,
     MulticastStatus, PeerStatus, Status, WantedStatus,
 };
-use crate::taps::Wan;
+use crate::taps::{Unshown, Wan};
 use crate::tunnel::Tunnel;
 use crate::watch::label;
 
@@ -36,8 +35,7 @@ impl Passive {
         let Engine { gateway, now_us, .. } = &self.engine;
         let peers = self.peers();
         let mut not_protected = status::counts(gateway.unprotected().iter());
-        *not_protected.entry(Unprotected::Overload.id().to_owned()).or_default() +=
-            self.ports.taps().map(|tap| tap.shed()[0]).sum::<u64>();
+        *not_protected.entry(Unprotected::Overload.id().to_owned()).or_default() += self.unshown().shed;
         let interfaces = self.interfaces();
         let first = interfaces.first().cloned().unwrap_or_default();
         let rack = self.rack.as_ref().map(|racked| racked.status(*now_us));
@@ -107,7 +105,7 @@ impl Passive {
 
     fn counters(&self) -> Counts {
         let counts = &self.engine.counts;
-        let (taps, inlets) = (self.ports.taps(), || self.ports.inlets());
+        let inlets = || self.ports.inlets();
         let tunnel = self.ports.outlets.tunnel.as_ref();
         let not_at_wan =
             inlets().map(Inlet::at_wan).map(|(written, arrived)| written.saturating_sub(arrived));
@@ -115,7 +113,7 @@ impl Passive {
             (Counter::OutgoingUncut, counts.uncut_outgoing),
             (Counter::IncomingUncut, counts.uncut_incoming),
             (Counter::OfVlans, counts.of_vlans),
-            (Counter::TapDropped, counts.missed_before + taps.map(Tap::dropped).sum::<u64>()),
+            (Counter::TapDropped, self.unshown().missed),
             (Counter::Pauses, self.pauses().iter().map(|pauses| pauses.count()).sum()),
             (Counter::Stalls, counts.stalls),
             (Counter::Discarded, counts.discarded),
@@ -132,6 +130,11 @@ impl Passive {
             (Counter::ManagerMessages, self.supervisor.unsent()),
         ];
         status::counts(counters.into_iter())
+    }
+
+    /// Packets that the taps have not shown, and those before them.
+    fn unshown(&self) -> Unshown {
+        self.ports.taps().map(Unshown::of).fold(self.engine.counts.unshown_before, Unshown::plus)
     }
 
     fn pauses(&self) -> Vec<&Pauses> {

@@ -1,17 +1,17 @@
 //! The record of losses in a file, so that it survives a restart: written each minute by a thread of its own.
 //!
-//! The file is replaced as a whole, and has at most some 100 KB for each peer. Whatever is wrong with it, the
-//! gateway works all the same.
+//! The file is replaced as a whole. Whatever is wrong with it, the gateway works all the same.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use maelstrom_core::Gateway;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::config::GatewayConfig;
 use crate::losses::Losses;
@@ -19,7 +19,7 @@ use crate::losses::Losses;
 /// Interval between two writes.
 const SAVE_US: u64 = 60_000_000;
 /// Largest file that is read, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 24;
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 26;
 /// Version of the file.
 const VERSION: u32 = 1;
 
@@ -59,6 +59,10 @@ pub(crate) struct Store {
     is_failing: bool,
     /// Number of records that were not written.
     unwritten: u64,
+    /// The thread that keeps a record with peers that are gone.
+    keeper: Option<JoinHandle<()>>,
+    /// The thread that writes a record into memory, for another process.
+    packer: Option<JoinHandle<io::Result<File>>>,
 }
 
 impl Store {
@@ -68,20 +72,7 @@ impl Store {
         let store = Self { next_us: now_us, ..Self::default() };
         let Some(path) = &config.gateway.loss_record else { return store };
         match read(path) {
-            Ok(Some(saved)) => {
-                let elapsed_minutes = since_1970_s().saturating_sub(saved.saved_s) / 60;
-                let left =
-                    saved.losses.recall(gateway, &config.peers, now_us, (elapsed_minutes, saved.minute));
-                if !left.is_empty() {
-                    let kept = keep_copy(path, ".former");
-                    warn!(
-                        "the record of losses {} has peers that the configuration lacks by address and by name, and goes \
-                         on without them: {}; {kept}",
-                        path.display(),
-                        left.join(", ")
-                    );
-                }
-            }
+            Ok(Some(saved)) => saved.recall(Some(path), config, gateway, now_us),
             // Each try to write it tells why there is no record.
             Ok(None) | Err(Unreadable::NoFile) => {}
             Err(error) => {
@@ -91,6 +82,32 @@ impl Store {
                     path.display()
                 );
             }
+        }
+        store
+    }
+
+    /// Continues the record that another process has handed over. `file`: its `loss_record`, which has the
+    /// record too.
+    pub(crate) fn take_over(
+        record: File,
+        file: Option<&str>,
+        config: &GatewayConfig,
+        gateway: &mut Gateway,
+        now_us: u64,
+    ) -> Self {
+        let saved = match parse(record) {
+            Ok(saved) => saved,
+            Err(error) => {
+                warn!("cannot read the record of losses of the other process: {error}");
+                return Self::open(config, gateway, now_us);
+            }
+        };
+        let mut store = Self { next_us: now_us, ..Self::default() };
+        let path = config.gateway.loss_record.as_deref();
+        let is_same = path.map(Path::to_string_lossy).as_deref() == file;
+        saved.recall(path.filter(|_| is_same), config, gateway, now_us);
+        if !is_same {
+            store.begin_at(config);
         }
         store
     }
@@ -109,6 +126,50 @@ impl Store {
     /// Makes the next call write the record.
     pub(crate) fn save_soon(&mut self) {
         self.next_us = 0;
+    }
+
+    /// Keeps a record with peers that are gone, which have these names, beside the one that goes on without
+    /// them.
+    pub(crate) fn keep_former(
+        &mut self,
+        gateway: &Gateway,
+        config: &GatewayConfig,
+        losses: Losses,
+        names: String,
+    ) {
+        let Some(path) = config.gateway.loss_record.clone() else { return };
+        let saved = Saved { losses, ..Saved::of(gateway, config) };
+        let keep = move || {
+            let former = with_ending(&path, ".former");
+            let kept = write(&former, &saved);
+            tell_gone(&path, &names, &in_words(kept.map(|()| former)));
+        };
+        self.finish_keeper();
+        self.keeper = std::thread::Builder::new().name("record".to_owned()).spawn(keep).ok();
+    }
+
+    fn finish_keeper(&mut self) {
+        // A thread that has failed has told nothing, and there is nothing to undo.
+        let _ = self.keeper.take().map(JoinHandle::join);
+    }
+
+    /// Begins to write the record into memory, for another process.
+    pub(crate) fn pack(&mut self, gateway: &Gateway, config: &GatewayConfig) {
+        let saved = Saved::of(gateway, config);
+        let pack = move || {
+            let mut file = File::from(memfd_create("losses", MFdFlags::MFD_CLOEXEC)?);
+            file.write_all(&serde_json::to_vec(&saved)?)?;
+            file.rewind()?;
+            Ok(file)
+        };
+        self.packer = std::thread::Builder::new().name("record".to_owned()).spawn(pack).ok();
+    }
+
+    /// Returns the record in memory, if it is written.
+    pub(crate) fn take_packed(&mut self) -> Option<File> {
+        let packed = self.packer.take_if(|packer| packer.is_finished())?.join();
+        let packed = packed.unwrap_or_else(|_| Err(io::Error::other("the writing thread failed")));
+        packed.inspect_err(|error| debug!(%error, "the next process reads the record from the file")).ok()
     }
 
     /// Writes the record if a minute has passed since the last time.
@@ -135,6 +196,7 @@ impl Store {
     /// Writes the record at the end of the process.
     pub(crate) fn close(&mut self, gateway: &Gateway, config: &GatewayConfig) {
         self.finish();
+        self.finish_keeper();
         if let Some(path) = &config.gateway.loss_record {
             let written = write(path, &Saved::of(gateway, config));
             self.note(path, written);
@@ -181,6 +243,24 @@ impl Saved {
         let minute = gateway.peers().next().map(|peer| peer.record.minute());
         Self { version: VERSION, saved_s: since_1970_s(), minute, losses: Losses::of(gateway, config) }
     }
+
+    /// Adds this record to those of the gateway's peers. If it has others, a copy of its file stays.
+    fn recall(&self, file: Option<&Path>, config: &GatewayConfig, gateway: &mut Gateway, now_us: u64) {
+        let elapsed_minutes = since_1970_s().saturating_sub(self.saved_s) / 60;
+        let left = self.losses.recall(gateway, &config.peers, now_us, (elapsed_minutes, self.minute));
+        if let Some(path) = file.filter(|_| !left.is_empty()) {
+            tell_gone(path, &left.join(", "), &keep_copy(path, ".former"));
+        }
+    }
+}
+
+/// Logs that a record goes on without these peers.
+fn tell_gone(path: &Path, names: &str, kept: &str) {
+    warn!(
+        "the record of losses {} has peers that the configuration lacks by address and by name, and goes on \
+         without them: {names}; {kept}",
+        path.display(),
+    );
 }
 
 #[expect(clippy::disallowed_methods, reason = "a driver: the age of a file is that of the calendar")]
@@ -206,8 +286,12 @@ fn set_aside(path: &Path, ending: &str) -> String {
 /// Copies a file that will be replaced. Says in words where the copy is.
 fn keep_copy(path: &Path, ending: &str) -> String {
     let copy = with_ending(path, ending);
-    match fs::copy(path, &copy) {
-        Ok(_) => format!("the whole record is kept as {}", copy.display()),
+    in_words(fs::copy(path, &copy).map(|_| copy))
+}
+
+fn in_words(kept: io::Result<PathBuf>) -> String {
+    match kept {
+        Ok(copy) => format!("the whole record is kept as {}", copy.display()),
         Err(error) => format!("it cannot be kept: {error}"),
     }
 }
@@ -222,6 +306,10 @@ fn read(path: &Path) -> Result<Option<Saved>, Unreadable> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
+    parse(file).map(Some)
+}
+
+fn parse(file: File) -> Result<Saved, Unreadable> {
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -232,7 +320,7 @@ fn read(path: &Path) -> Result<Option<Saved>, Unreadable> {
     if saved.version != VERSION {
         return Err(Unreadable::Content(format!("version {}, not {VERSION}", saved.version)));
     }
-    Ok(Some(saved))
+    Ok(saved)
 }
 
 /// Replaces the record. A failure leaves the last one in place.
@@ -257,6 +345,8 @@ fn write(path: &Path, saved: &Saved) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::losses::tests::{configured, gateway_with_losses, lost};
+    use crate::ports::core_config;
 
     /// A directory that is removed with its contents.
     struct Place(PathBuf);
@@ -352,6 +442,34 @@ mod tests {
         let kept = fs::read_to_string(with_ending(&place.file(), ".former")).unwrap();
         assert_eq!(kept, "of a peer that is gone");
         assert!(keep_copy(&place.0.join("none"), ".former").starts_with("it cannot be kept: "));
+    }
+
+    #[test]
+    fn another_process_continues_a_record_with_or_without_a_file() {
+        let place = Place::new("handed");
+        let mut config = configured(&[(Some("osaka"), "203.0.113.2:4700")]);
+        let mut store = Store::default();
+        store.pack(&gateway_with_losses(&config), &config);
+        let record = testkit::wait_for(|| store.take_packed()).unwrap();
+        let take = |file: Option<&str>, config: &GatewayConfig| {
+            let mut record = record.try_clone().unwrap();
+            record.rewind().unwrap();
+            let mut gateway = Gateway::new(core_config(config, 1_500).unwrap(), [7; 32]).unwrap();
+            Store::take_over(record, file, config, &mut gateway, 0);
+            lost(&gateway)
+        };
+        assert_eq!(take(None, &config), [1], "no file");
+        config.gateway.loss_record = Some(place.file());
+        fs::write(place.file(), "of this time").unwrap();
+        let file = place.file().to_str().unwrap().to_owned();
+        assert_eq!((take(Some(&file), &config), place.file().exists()), (vec![1], true));
+        // The file of the next process is another one, which was there before.
+        assert_eq!((take(None, &config), place.file().exists()), (vec![1], false));
+        assert_eq!(fs::read_to_string(with_ending(&place.file(), ".former")).unwrap(), "of this time");
+        // Without what was passed, the file counts.
+        write(&place.file(), &Saved::of(&gateway_with_losses(&config), &config)).unwrap();
+        record.set_len(9).unwrap();
+        assert_eq!(take(Some(&file), &config), [1], "of the file");
     }
 
     #[test]

@@ -13,6 +13,26 @@ use crate::ports::Ports;
 /// Interval between checks whether the taps missed packets.
 const GAP_CHECK_US: u64 = 2_000;
 
+/// Packets that taps have not shown. A tap that is closed leaves its counts to the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unshown {
+    /// Those that they missed.
+    pub(crate) missed: u64,
+    /// Those that left, and belong to flows that there is no time to protect.
+    pub(crate) shed: u64,
+}
+
+impl Unshown {
+    pub(crate) fn of(tap: &Tap) -> Self {
+        Self { missed: tap.dropped(), shed: tap.shed()[0] }
+    }
+
+    #[must_use]
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { missed: self.missed + other.missed, shed: self.shed + other.shed }
+    }
+}
+
 /// One WAN interface.
 pub(crate) struct Wan {
     pub(crate) name: String,
@@ -203,7 +223,8 @@ impl Passive {
     pub(crate) fn install_tap(&mut self, number: usize, tap: Option<Tap>) {
         let wan = &mut self.ports.wans[number];
         if let Some(old) = std::mem::replace(&mut wan.tap, tap) {
-            self.engine.counts.missed_before += old.dropped();
+            let before = &mut self.engine.counts.unshown_before;
+            *before = before.plus(Unshown::of(&old));
         }
         wan.excuse_missed();
         // An answer that is under way concerns the old tap.

@@ -80,6 +80,11 @@ impl Ingress {
         self.forecaster.continue_record(earlier.forecaster);
     }
 
+    /// The losses since the gateway's start, of a peer that is gone.
+    pub(crate) fn into_record(self) -> Record {
+        self.forecaster.into_record()
+    }
+
     /// The losses since the gateway's start, to which earlier ones may be added.
     pub(crate) fn record_mut(&mut self) -> &mut Record {
         self.forecaster.record_mut()

@@ -56,7 +56,7 @@ impl Change {
     }
 
     fn try_reload(&mut self, side: usize, keys: &[u8]) -> Result<(), ConfigError> {
-        self.pair.gateways[side].reconfigure(with_keys(side, keys))
+        self.pair.gateways[side].reconfigure(with_keys(side, keys)).map(drop)
     }
 
     fn traffic(&mut self, us: u64) {

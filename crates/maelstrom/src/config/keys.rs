@@ -182,7 +182,7 @@ diagnostics::settings! {
             example: "injection = \"auto\"",
         }
         /// File in which the record of losses survives a restart of the gateway. It is replaced each minute,
-        /// and has at most some 100 KB for each peer.
+        /// and has some 200 KB for each peer, and at most 450 KB.
         loss_record: Option<PathBuf> {
             form: Optional(Text::new("the path of a file", values::file_path)),
             default: Fallback::Absent("none: the record begins with the gateway's start"),

@@ -37,6 +37,9 @@ pub(crate) enum Message {
         /// Networks that this gateway holds as a member of a rack.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<Vec<IpNet>>,
+        /// The record of losses, whose descriptor comes with this message.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        record: Option<RecordHandover>,
     },
     /// The next process watches.
     Watching,
@@ -55,6 +58,14 @@ pub(crate) enum Message {
     Taken { after_us: u64, sessions: usize },
     /// The next process is the main one from here on.
     Main,
+}
+
+/// The record of losses of this process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RecordHandover {
+    /// The file that has it too.
+    #[serde(default)]
+    pub(crate) file: Option<String>,
 }
 
 /// Digits of a secret, wiped when dropped.
@@ -299,6 +310,13 @@ mod tests {
             panic!("expected the message without a rack")
         };
         assert_eq!(peers[0].clone().read().unwrap().listed, left.networks);
+        // Nor did it say anything of the record, and it reads what is said of it as if it were not there.
+        let earlier = "{\"step\":\"sessions\",\"peers\":[]}";
+        let without = Message::Sessions { peers: Vec::new(), held: None, record: None };
+        assert_eq!(serde_json::from_str::<Message>(earlier).unwrap(), without);
+        assert_eq!(serde_json::to_string(&without).unwrap(), earlier);
+        let later = "{\"step\":\"sessions\",\"peers\":[],\"of_a_later_version\":{}}";
+        assert_eq!(serde_json::from_str::<Message>(later).unwrap(), without);
         let session = Session::from(left.clone());
         assert_eq!(session.clone().read(), Some(left));
         for wrong in ["", "0", "zz", "+1", "é", &"00".repeat(15), &"00".repeat(17)] {

@@ -19,7 +19,7 @@ mod link;
 mod message;
 mod successor;
 
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,7 +37,7 @@ use crate::tunnel::{self, Tunnel};
 use door::Door;
 pub use door::{Outcome, RequestError, request};
 pub use link::Link;
-use message::{Message, VERSION};
+use message::{Message, RecordHandover, VERSION};
 use successor::Former;
 pub(crate) use successor::Inheritance;
 
@@ -188,8 +188,7 @@ impl Passive {
         if let Some(obstacle) = obstacle(&self.config, self.split.is_on()) {
             return refuse(client, &format!("{obstacle}; restart the gateway at a quiet time"));
         }
-        // The next process reads the record of losses from the file.
-        self.losses.save_soon();
+        self.losses.begin_handover(&self.engine.gateway, &self.config);
         let started = self.upgrade.program.start().and_then(|(child, link)| {
             self.poller.add(&link, NEXT, Interest::Readable)?;
             Ok((child, link))
@@ -253,7 +252,12 @@ impl Passive {
                 let peers = self.engine.gateway.describe_sessions();
                 let peers = peers.into_iter().map(Into::into).collect();
                 let held = self.rack.as_mut().map(Racked::begin_handover);
-                work.link.send(&Message::Sessions { peers, held }, &[]).map_err(unsent)?;
+                // Without it, the next process reads the file.
+                let packed = self.losses.take_packed();
+                let file = || Some(self.config.gateway.loss_record.as_ref()?.to_string_lossy().into_owned());
+                let record = packed.as_ref().map(|_| RecordHandover { file: file() });
+                let passed: Vec<_> = packed.iter().map(AsFd::as_fd).collect();
+                work.link.send(&Message::Sessions { peers, held, record }, &passed).map_err(unsent)?;
                 (work.stage, work.until_us) = (Stage::Watching, now_us + ANSWER_US);
             }
             (Stage::Watching, Message::Watching) => {
@@ -366,6 +370,7 @@ impl Passive {
     pub(crate) fn fail_upgrade(&mut self, reason: &str) {
         let Some(mut work) = self.upgrade.work.take_if(|work| work.stage != Stage::Leaving) else { return };
         warn!("the upgrade has failed, this process goes on: {reason}");
+        drop(self.losses.take_packed());
         if let Err(error) = work.child.kill() {
             debug!(%error, "cannot kill the next process");
         }

@@ -1,19 +1,20 @@
 //! The process that takes over: what it does beside the other one, and after it.
 
+use std::fs::File;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
-use maelstrom_core::PeerHandover;
 use maelstrom_core::rack::RackHandover;
+use maelstrom_core::{Gateway, PeerHandover};
 use netio::poll::{Interest, Poller};
 use netio::tap::{Tap, TapKind};
 use netio::udp::RepairSocket;
 use tracing::{info, warn};
 
 use super::link::Link;
-use super::message::{Message, Session, VERSION};
+use super::message::{Message, RecordHandover, Session, VERSION};
 use crate::config::GatewayConfig;
 use crate::engine::{ALL_OUTGOING, Engine};
 use crate::error::StartError;
@@ -79,11 +80,10 @@ impl Inheritance {
         let tunnel = super::device(config);
         link.send(&Message::Ready { version: VERSION, listen, wan, rack, tunnel }, &[]).map_err(failed)?;
         engine.skips_outgoing_until_us = ALL_OUTGOING;
-        let Message::Sessions { peers, held } = link.wait(PATIENCE).map_err(failed)? else {
+        let Message::Sessions { peers, held, record } = link.wait(PATIENCE).map_err(failed)? else {
             return Err(failed(io::ErrorKind::InvalidData.into()));
         };
-        // As late as a disk that hangs does no harm: the other process has written it when this one started.
-        let losses = LossSocket::open(config, &mut engine.gateway, clock_us());
+        let losses = continue_losses(&mut link, record, config, &mut engine.gateway);
         if held.is_some() {
             engine.gateway.hold(clock_us(), held);
         }
@@ -109,6 +109,21 @@ impl Inheritance {
             losses,
             former: Former { link, sessions, cut_us, is_told: false, is_main: false },
         })
+    }
+}
+
+/// Continues the record of losses that the other process passes, or that in the file.
+fn continue_losses(
+    link: &mut Link,
+    record: Option<RecordHandover>,
+    config: &GatewayConfig,
+    gateway: &mut Gateway,
+) -> LossSocket {
+    let passed = record.and_then(|record| Some((File::from(link.take_passed()?), record.file)));
+    match passed {
+        Some((record, file)) => LossSocket::take_over(record, file.as_deref(), config, gateway, clock_us()),
+        // As late as a disk that hangs does no harm: the other process has written it when this one started.
+        None => LossSocket::open(config, gateway, clock_us()),
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     if let Some(peer) = &args.peer {
         let names: Vec<String> = cache.peers.iter().map(PeerCache::label).collect();
-        cache.peers.retain(|one| one.label() == *peer || one.address.to_string() == *peer);
+        cache.peers.retain(|one| one.is_called(peer));
         if cache.peers.is_empty() {
             return Err(usage(format!("--peer: expected one of {}, saw `{peer}`", names.join(", "))));
         }

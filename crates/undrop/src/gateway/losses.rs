@@ -167,6 +167,8 @@ pub(super) mod tests {
             packets_per_second: 10_000,
             rate: "1/16".to_owned(),
             is_auto: true,
+            window: 512,
+            stripes: 1,
             late_us: 25_000,
             minutes: vec![
                 Span { ago: 0, packets: 100, lost: 0, longest: 0, bursts: Vec::new(), gaps: Vec::new() },

@@ -218,6 +218,8 @@ mod tests {
                 packets_per_second: 1,
                 rate: String::new(),
                 is_auto: true,
+                window: 512,
+                stripes: 1,
                 late_us: 0,
                 minutes: vec![span(0, 100, 10), span(1, 100, 0), span(59, 100, 1), span(75, 1, 1)],
                 hours: Vec::new(),

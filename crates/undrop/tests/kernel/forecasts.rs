@@ -12,17 +12,19 @@ use netlab::traffic::{Between, Pace, UdpStream, udp_stream, unwatched};
 use serde_json::Value;
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
+use testkit::wait_for;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_undrop");
+use crate::pair::{PROGRAM, reload, wait_for_log};
 
 /// Runs a command of `undrop gateway` on the second gateway, and reads its JSON.
 fn ask(pair: &GatewayPair, command: &str) -> Value {
-    let output = Command::new(PROGRAM)
-        .args(["gateway", command, "--json", "--config"])
-        .arg(pair.config(1))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let ask = || {
+        let mut asked = Command::new(PROGRAM);
+        asked.args(["gateway", command, "--json", "--config"]).arg(pair.config(1)).output().unwrap()
+    };
+    // A process that has just taken over may not answer yet.
+    let answered = wait_for(|| Some(ask()).filter(|output| output.status.success()));
+    let output = answered.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&ask().stderr)));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -71,6 +73,68 @@ fn the_rate_follows_the_losses_of_the_link_and_both_ends_say_so() {
     pair.stop().unwrap();
 }
 
+fn runs(pair: &GatewayPair) -> Vec<Value> {
+    ask(pair, "losses")["peers"][0]["trace"].as_array().unwrap().clone()
+}
+
+/// Sends streams to the second site until its gateway has recorded bursts; returns these and their gaps.
+pub(crate) fn record_losses(sites: &TwoSites, pair: &GatewayPair) -> Vec<Value> {
+    let plan =
+        UdpStream { pace: Pace::Packets(1_000.0), duration: Duration::from_secs(1), ..UdpStream::default() };
+    let between = Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) };
+    for _ in 0..20 {
+        udp_stream(between, &plan, &mut unwatched).unwrap();
+        if runs(pair).len() >= 20 {
+            break;
+        }
+    }
+    let recorded = runs(pair);
+    assert!(recorded.len() >= 20, "{recorded:?}\n{}", pair.logs());
+    recorded
+}
+
+/// Asserts that the second gateway continues this record.
+pub(crate) fn assert_continued(pair: &GatewayPair, before: &[Value]) {
+    // The packets since the last loss may be more now.
+    let ended = before.len() & !1;
+    let ended = if before[ended - 1] == 0 { ended - 2 } else { ended };
+    assert!(runs(pair).starts_with(&before[..ended]), "{:?} after {before:?}\n{}", runs(pair), pair.logs());
+}
+
+#[test]
+fn a_reload_keeps_the_record_of_a_peer_that_is_renumbered_or_dropped() {
+    if !privilege::available_or_skip("a_reload_keeps_the_record_of_a_peer_that_is_renumbered_or_dropped") {
+        return;
+    }
+    let link = LinkConfig { loss: "uniform:0.05".parse().unwrap(), seed: 9, ..LinkConfig::default() };
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &EmulatorConfig::symmetric(link)).unwrap();
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
+    reload(&mut pair, 1, |text| {
+        let text = text.replacen("[gateway]\n", "[gateway]\nloss_record = \"losses.json\"\n", 1);
+        text.replacen("[[peer]]\n", "[[peer]]\nname = \"osaka\"\n", 1)
+    });
+    let before = record_losses(&sites, &pair);
+    let elsewhere = |text: &str, number: u8| {
+        let line = |line: &str| match line.split(' ').next() {
+            Some("address") => format!("address = \"198.51.100.{number}:4700\"\n"),
+            Some("networks") => format!("networks = [\"203.0.113.{number}/32\"]\n"),
+            _ => format!("{line}\n"),
+        };
+        text.lines().map(line).collect::<String>()
+    };
+    reload(&mut pair, 1, |text| elsewhere(&text, 7));
+    assert_continued(&pair, &before);
+    let former = pair.config(1).with_file_name("losses.json.former");
+    assert!(!former.exists(), "{}", pair.logs());
+    reload(&mut pair, 1, |text| elsewhere(&text, 8).replace("osaka", "kobe"));
+    wait_for_log(&pair, "goes on without them: osaka; the whole record is kept as ");
+    let kept: Value = serde_json::from_str(&fs::read_to_string(former).unwrap()).unwrap();
+    let osaka = kept["losses"]["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == "osaka");
+    assert!(osaka.unwrap()["days"][0]["lost"].as_u64() >= Some(10), "{kept}");
+    assert_eq!(ask(&pair, "losses")["peers"][0]["days"], Value::Array(Vec::new()));
+    pair.stop().unwrap();
+}
+
 #[test]
 fn the_record_of_losses_survives_a_restart_and_a_damaged_file_is_put_aside() {
     if !privilege::available_or_skip(
@@ -90,25 +154,11 @@ fn the_record_of_losses_survives_a_restart_and_a_damaged_file_is_put_aside() {
     let up = |pair: &mut GatewayPair| pair.wait_until_up(Duration::from_secs(30)).unwrap();
     (0..2).for_each(|side| launch(&mut pair, side));
     up(&mut pair);
-    let plan =
-        UdpStream { pace: Pace::Packets(1_000.0), duration: Duration::from_secs(1), ..UdpStream::default() };
-    let between = Between { from: &sites.a.hosts[0], to: &sites.b.hosts[0], address: sites.b.host_v4(0) };
-    let runs = |pair: &GatewayPair| ask(pair, "losses")["peers"][0]["trace"].as_array().unwrap().clone();
-    for _ in 0..20 {
-        udp_stream(between, &plan, &mut unwatched).unwrap();
-        if runs(&pair).len() >= 20 {
-            break;
-        }
-    }
-    let before = runs(&pair);
-    assert!(before.len() >= 20, "{before:?}\n{}", pair.logs());
+    let before = record_losses(&sites, &pair);
     assert!(pair.child(1).unwrap().terminate(Duration::from_secs(10)).unwrap().success());
     launch(&mut pair, 1);
     up(&mut pair);
-    // The packets since the last loss may be more now.
-    let ended = before.len() & !1;
-    let ended = if before[ended - 1] == 0 { ended - 2 } else { ended };
-    assert!(runs(&pair).starts_with(&before[..ended]), "{:?} after {before:?}", runs(&pair));
+    assert_continued(&pair, &before);
     assert!(ask(&pair, "losses")["peers"][0]["days"][0]["lost"].as_u64() >= Some(10));
     // A file that was cut off does not keep the gateway from its work.
     pair.kill(1).unwrap();

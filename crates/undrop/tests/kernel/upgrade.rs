@@ -19,6 +19,7 @@ use stage::gateways::{End, GatewayPair, Setting};
 use testkit::{wait_for, wait_until};
 
 use crate::disturbance::assert_duplicates_arrived_late;
+use crate::forecasts;
 use crate::pair::{PROGRAM, peer, wait_for_log, wait_until_up};
 use crate::supervision::{Manager, launch};
 
@@ -183,6 +184,34 @@ fn assert_settled(sites: &TwoSites, pair: &mut GatewayPair) {
     wait_until("the segments are limited", || {
         (0..2).all(|side| pair.status(side).unwrap().gateway.mtu == "managed")
     });
+}
+
+#[test]
+fn the_next_process_continues_the_record_of_losses_whatever_file_is_named() {
+    if !privilege::available_or_skip("the_next_process_continues_the_record_of_losses_whatever_file_is_named")
+    {
+        return;
+    }
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &link()).unwrap();
+    let pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::default()).unwrap();
+    let before = forecasts::record_losses(&sites, &pair);
+    let mut successors = Successors::default();
+    successors.add(upgrade(&pair, 1).unwrap_or_else(|said| panic!("{said}\n{}", pair.logs())));
+    forecasts::assert_continued(&pair, &before);
+    // The first process has not read this setting, and the file was there before.
+    let record = pair.config(1).with_file_name("losses.json");
+    fs::write(&record, "of last month").unwrap();
+    let text = fs::read_to_string(pair.config(1)).unwrap();
+    fs::write(pair.config(1), text.replacen("[gateway]\n", "[gateway]\nloss_record = \"losses.json\"\n", 1))
+        .unwrap();
+    successors.add(upgrade(&pair, 1).unwrap_or_else(|said| panic!("{said}\n{}", pair.logs())));
+    forecasts::assert_continued(&pair, &before);
+    assert_eq!(fs::read_to_string(record.with_file_name("losses.json.former")).unwrap(), "of last month");
+    wait_until("the record is written", || {
+        fs::read_to_string(&record).is_ok_and(|text| text.contains("\"saved_s\""))
+    });
+    successors.stop();
+    pair.stop().unwrap();
 }
 
 #[test]

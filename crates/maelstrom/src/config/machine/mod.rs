@@ -15,7 +15,7 @@ mod netlink;
 mod network;
 mod paths;
 mod rack;
-mod record;
+pub(crate) mod record;
 mod route;
 mod ruleset;
 mod running;

@@ -12,7 +12,7 @@ use super::super::draft::Draft;
 use super::facts::Facts;
 
 /// Upper bound of the record of one peer in bytes.
-const PEER_BYTES: u64 = 100_000;
+pub(crate) const PEER_BYTES: u64 = 450_000;
 
 /// State of the place of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -424,11 +424,11 @@ fn every_fault_of_the_place_of_the_record_has_its_finding() {
         (RecordPlace::Blocked(directory()), "loss-record"),
         (RecordPlace::Denied(directory()), "loss-record"),
         (RecordPlace::Occupied, "loss-record"),
-        (RecordPlace::Writable { free: Some(199_999) }, "loss-record-room"),
+        (RecordPlace::Writable { free: Some(899_999) }, "loss-record-room"),
     ] {
         assert_eq!(one(&file, |facts| facts.record = Some(place)), (Severity::Warning, code));
     }
-    for free in [Some(200_000), None] {
+    for free in [Some(900_000), None] {
         assert!(found(&file, |facts| facts.record = Some(RecordPlace::Writable { free })).is_empty());
     }
 }

@@ -27,6 +27,10 @@ struct PeerAdvice {
     target: f64,
     /// Repairs for each packet that the peer sends at present.
     rate_in_force: String,
+    /// Number of packets that these repairs reach back; 0 if the code has no window, or it is not known.
+    window_in_force: u16,
+    /// Number of stripes of this window, of which a repair contains one.
+    stripes_in_force: u8,
     /// Whether it is known when a recovered packet is too late. Without a deadline, nothing counts as late.
     has_deadline: bool,
     /// Whether packets come so far apart that most repairs leave out of turn, after a silence: sooner than
@@ -104,6 +108,8 @@ impl PeerAdvice {
             packets: advice.packets,
             target: advice.target,
             rate_in_force: advice.peer.rate.clone(),
+            window_in_force: advice.peer.window,
+            stripes_in_force: advice.peer.stripes,
             has_deadline: advice.has_deadline(),
             is_sparse: advice.is_sparse(),
             codes: advice.trials.iter().map(TriedCode::of).collect(),

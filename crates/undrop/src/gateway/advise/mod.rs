@@ -175,14 +175,7 @@ impl<'a> Advice<'a> {
         for trial in &self.trials {
             let _ = writeln!(text, "{}", self.line(trial));
         }
-        if self.peer.is_auto {
-            let _ = writeln!(
-                text,
-                "\n`auto` is in force and sends at {} at present (marked with *). It changes the rate with the losses, \
-                 and requests what a code leaves.",
-                self.peer.rate
-            );
-        }
+        text.push_str(&self.present());
         for (title, trial) in self.proposals() {
             let Some(trial) = trial else { continue };
             let _ = write!(text, "\n{title}: {}\n{}", trial.schedule, difference(&trial.schedule));
@@ -201,6 +194,26 @@ impl<'a> Advice<'a> {
         }
         text.truncate(text.trim_end().len());
         text
+    }
+
+    /// The code that `auto` uses at present.
+    fn present(&self) -> String {
+        let PeerLosses { is_auto, rate, window, stripes, .. } = self.peer;
+        if !is_auto {
+            return String::new();
+        }
+        let shape = match (window, stripes) {
+            _ if self.trials.iter().any(|trial| self.is_in_force(&trial.schedule)) => {
+                " (marked with *)".to_owned()
+            }
+            (0, _) => String::new(),
+            (_, 0 | 1) => format!(", with windows of {window} packets, which no row shows"),
+            _ => format!(", with windows of {window} packets in {stripes} stripes, which no row shows"),
+        };
+        format!(
+            "\n`auto` is in force and sends at {rate} at present{shape}. It changes rate and windows with the losses and \
+             the traffic, and requests what a code leaves.\n"
+        )
     }
 
     fn line(&self, trial: &Trial) -> String {
@@ -223,7 +236,9 @@ impl<'a> Advice<'a> {
     /// Whether `auto` uses this code at present.
     fn is_in_force(&self, schedule: &Schedule) -> bool {
         let Schedule::Sliding { rate, window, .. } = schedule else { return false };
-        self.peer.is_auto && *window == WINDOW && rate.to_string() == self.peer.rate
+        let PeerLosses { is_auto, rate: present, window: packets, stripes, .. } = self.peer;
+        // The window of a row has no stripes.
+        *is_auto && *stripes == 1 && window == packets && rate.to_string() == *present
     }
 
     /// Whether it is known when a recovered packet is too late.
@@ -477,6 +492,15 @@ mod tests {
             text.contains(&format!("`auto` is in force and sends at {} at present", peer.rate)),
             "{text}"
         );
+        for (window, stripes, shape) in [
+            (1_024, 2, "at 1/8 at present, with windows of 1024 packets in 2 stripes, which no row shows."),
+            (256, 1, "at 1/8 at present, with windows of 256 packets, which no row shows."),
+            (0, 0, "at 1/8 at present. It changes"),
+        ] {
+            let other = PeerLosses { window, stripes, ..peer.clone() };
+            let text = Advice { peer: &other, trials: advice.trials.clone(), ..advice }.text();
+            assert!(text.contains(shape) && !text.contains(" ns *"), "{text}");
+        }
         for expected in [
             "fewest bytes: sliding (512; 1/8)\n [code]\n-scheme = …, if it is there\n-residual = …, if it is there\n",
             "-delayed = …, if it is there\n+scheme = \"sliding\"\n+rate = \"1/8\"\n+window = 512\n",
