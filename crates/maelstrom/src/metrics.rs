@@ -8,6 +8,8 @@ mod paths;
 mod rack;
 mod split;
 
+use std::collections::BTreeSet;
+
 use daemon::openmetrics::{Exposition, Kind};
 
 use crate::status::{ClassStatus, Counts, PeerStatus, Status};
@@ -126,7 +128,7 @@ const OF_PEERS: [OfPeer; 30] = [
         "undrop_gateway_duplicate_packets",
         Kind::Counter,
         "Packets that arrived after they had been recovered.",
-        |peer| Some(peer.ingress.after_recovery as f64),
+        |peer| Some(peer.ingress.duplicates.max(peer.ingress.after_recovery) as f64),
     ),
     ("undrop_gateway_path_mtu_bytes", Kind::Gauge, "MTU of the path to the peer.", |peer| {
         Some(peer.egress.path_mtu as f64)
@@ -364,9 +366,10 @@ fn of_health(out: &mut Exposition, status: &Status, peers: &[(&str, &PeerStatus)
         Kind::Gauge,
         "1 for each reason why a peer is not fully protected.",
     );
-    for reason in &status.health.reasons {
-        let peer = reason.peer.as_deref().unwrap_or_default();
-        family.sample(&[("peer", peer), ("reason", &reason.id)], 1.0);
+    // Several faults may have the same reason, such as two routes that are missing.
+    let concerns = status.health.reasons.iter().map(|reason| (reason.peer.as_deref(), &*reason.id));
+    for (peer, reason) in concerns.collect::<BTreeSet<_>>() {
+        family.sample(&[("peer", peer.unwrap_or_default()), ("reason", reason)], 1.0);
     }
 }
 
@@ -402,7 +405,6 @@ fn delays(out: &mut Exposition, peers: &[(&str, &PeerStatus)]) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::fs;
     use std::path::PathBuf;
     use std::process::Command;
@@ -457,7 +459,9 @@ mod tests {
 
     fn status() -> Status {
         let mut status = Status { peers: vec![peer("osaka"), peer("a \"b\"")], ..Status::default() };
-        status.health.reasons.push(ReasonStatus { id: "peer_down".to_owned(), ..ReasonStatus::default() });
+        for id in ["peer_down", "no_route", "no_route"] {
+            status.health.reasons.push(ReasonStatus { id: id.to_owned(), ..ReasonStatus::default() });
+        }
         let (name, tap, injection) = ("wan0".to_owned(), "ebpf".to_owned(), "wan".to_owned());
         status.gateway.interfaces =
             vec![InterfaceStatus { name, tap, injection, ..InterfaceStatus::default() }];
@@ -469,6 +473,8 @@ mod tests {
             ClassStatus { packets: 11, bytes: 12, protected: 13, repairs: 14, ..ClassStatus::default() };
         status.classes.push(ClassStatus { name: "voice".to_owned(), recovered: 15, ..counts });
         status.peers[0].ingress.raised_timestamps = 16;
+        // One of them turned out to be a packet of its own.
+        (status.peers[0].ingress.duplicates, status.peers[0].ingress.after_recovery) = (27, 26);
         status.peers[0].egress.long_packets = 17;
         let paths = vec![paths::tests::path()];
         let tunnel =
@@ -496,6 +502,8 @@ mod tests {
             "undrop_gateway_unprotected_packets_total{reason=\"no_peer\"} 5\n",
             "undrop_gateway_round_trip_seconds{peer=\"osaka\"} 0.05\n",
             "undrop_gateway_health{condition=\"down\"} 1\n",
+            "undrop_gateway_concern{peer=\"\",reason=\"no_route\"} 1\n",
+            "undrop_gateway_duplicate_packets_total{peer=\"osaka\"} 27\n",
             "undrop_gateway_class_packets_total{class=\"voice\"} 11\n",
             "undrop_gateway_class_packet_bytes_total{class=\"voice\"} 12\n",
             "undrop_gateway_class_protected_packets_total{class=\"voice\"} 13\n",

@@ -202,11 +202,11 @@ pub struct EgressStatus {
     /// Repairs sent, each in one datagram or in two.
     #[serde(default)]
     pub repairs: u64,
-    /// Repair datagrams sent.
-    pub repair_packets: u64,
     /// Of these, those sent because packets could not wait for others: after a silence, or for a deadline.
     #[serde(default)]
     pub repairs_out_of_turn: u64,
+    /// Repair datagrams sent.
+    pub repair_packets: u64,
     /// Their bytes on the link, IP and UDP headers included.
     pub repair_bytes: u64,
     /// Repair bytes per hundred source bytes.
@@ -257,8 +257,12 @@ pub struct IngressStatus {
     /// have discarded them with their own.
     #[serde(default)]
     pub raised_timestamps: u64,
-    /// Packets that arrived after they, or equal packets, had been recovered.
+    /// Packets that arrived after they, or equal packets, had been recovered. It falls if one turns out to be
+    /// a packet of its own.
     pub after_recovery: u64,
+    /// Highest value of `after_recovery` so far.
+    #[serde(default)]
+    pub duplicates: u64,
     /// Packets that arrived after equal ones had been recovered but withheld.
     #[serde(default)]
     pub after_withholding: u64,
@@ -347,6 +351,7 @@ impl PeerStatus {
                 injected_packets: ingress.recovered_packets,
                 raised_timestamps: ingress.raised_timestamps,
                 after_recovery: ingress.after_recovery,
+                duplicates: ingress.duplicates,
                 after_withholding: ingress.after_withholding,
                 withheld: counts(peer.withheld.iter()),
                 congestion: CongestionStatus::of(peer),
@@ -404,8 +409,8 @@ impl EgressStatus {
             source_bytes: egress.source_bytes,
             long_packets: egress.long_packets,
             repairs: egress.repairs,
-            repair_packets: egress.repair_packets,
             repairs_out_of_turn: egress.repairs_out_of_turn,
+            repair_packets: egress.repair_packets,
             repair_bytes: egress.repair_bytes,
             overhead_percent: percent(egress.repair_bytes, egress.source_bytes),
             repairs_cut_in_two: egress.cut_in_two,

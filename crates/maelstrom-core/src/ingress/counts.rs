@@ -19,8 +19,10 @@ pub struct IngressCounts {
     /// them.
     pub raised_timestamps: u64,
     /// Packets that arrived, whole or in fragments, after an equal one had been recovered: by reordering or
-    /// because the sender repeats them.
+    /// because the sender repeats them. It falls if a repair shows that one was a packet of its own.
     pub after_recovery: u64,
+    /// Highest value of `after_recovery` so far.
+    pub duplicates: u64,
     /// Packets that arrived after an equal one had been solved but withheld.
     pub after_withholding: u64,
     /// Packets that arrived after a repair had named them.
@@ -45,6 +47,14 @@ pub struct IngressCounts {
     pub ecn: EcnCounts,
     /// Packets requested from the far egress.
     pub requests: RequestCounts,
+}
+
+impl IngressCounts {
+    /// Counts packets that arrived after equal ones had been recovered.
+    pub(super) fn on_duplicates(&mut self, count: u64) {
+        self.after_recovery += count;
+        self.duplicates = self.duplicates.max(self.after_recovery);
+    }
 }
 
 /// Counts of packets that one peer's ingress requested.

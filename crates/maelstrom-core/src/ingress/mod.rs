@@ -195,7 +195,7 @@ impl Ingress {
                 }
             }
             Arrived::LikeRecovered { late_us, is_repeated, counted, is_injected } => {
-                self.counts.after_recovery += u64::from(is_injected);
+                self.counts.on_duplicates(u64::from(is_injected));
                 self.counts.after_withholding += u64::from(!is_injected);
                 // The arrival of one of many equal packets does not show how late the lost one was.
                 let is_slow = !is_repeated && late_us > OVERTAKEN_MAX_US;
@@ -228,7 +228,7 @@ impl Ingress {
 
     /// Notes that the first fragment of a packet arrived that had been injected.
     fn on_late_fragment(&mut self, now_us: u64, injected_us: u64) {
-        self.counts.after_recovery += 1;
+        self.counts.on_duplicates(1);
         self.held.on_late_packet(now_us.saturating_sub(injected_us));
         self.path.on_late_fragment(now_us);
     }

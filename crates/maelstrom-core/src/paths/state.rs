@@ -69,7 +69,9 @@ pub struct PathLoss {
     pub expected: u64,
     /// Those that did not arrive.
     pub lost: u64,
-    /// The same of the last seconds, with fading weights.
+    /// Of these, those that no datagram which comes late takes back. It never falls in a session.
+    pub settled: u64,
+    /// Expected and lost ones of the last seconds, with fading weights.
     recent: [f64; 2],
 }
 
@@ -86,6 +88,8 @@ impl PathLoss {
         for (recent, more) in self.recent.iter_mut().zip(more) {
             *recent = (*recent + more).max(0.0);
         }
+        // The next probe takes back what came after the last one, and nothing that was lost before.
+        self.settled = self.settled.max(lost.min(self.lost));
         (self.expected, self.lost) = (expected, lost);
     }
 
@@ -572,6 +576,29 @@ mod tests {
         arrive(&mut path, 90);
         path.on_peer_sent(110);
         assert_eq!((path.incoming.expected, path.incoming.lost), (before.expected + 100, before.lost + 10));
+    }
+
+    #[test]
+    fn the_settled_losses_never_fall_while_datagrams_overtake_probes() {
+        let (mut path, mut far) = (PathState::default(), PathState::default());
+        (0..4_000).for_each(|_| far.on_sent(Load::Packets, 100));
+        let (mut settled, mut falls) = ([0; 2], 0);
+        path.on_peer_sent(0);
+        for number in 1..40_u64 {
+            // One of a hundred datagrams is lost, and seven more come late each second time.
+            let (late, lost) = (7 * (number % 2), path.incoming.lost);
+            let arrived = 99 * number - late;
+            (path.received.datagrams..arrived).for_each(|_| path.on_received(Load::Packets, 100));
+            path.on_peer_sent(100 * number);
+            falls += u64::from(path.incoming.lost < lost);
+            let (_, expected, lost) = path.counts();
+            far.on_peer_counts(expected, lost);
+            for (settled, way) in settled.iter_mut().zip([path.incoming, far.outgoing]) {
+                assert!(way.settled >= *settled && way.settled <= number, "{number}: {way:?}");
+                *settled = way.settled;
+            }
+        }
+        assert!(falls > 10 && settled == [38; 2], "{falls} {settled:?}");
     }
 
     #[test]

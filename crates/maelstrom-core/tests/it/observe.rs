@@ -6,6 +6,25 @@ use maelstrom_core::{Config, PeerConfig, PeerKey, Trouble};
 use crate::pair::{A, B, Pair, address, config, payload, trusting, udp};
 use crate::path;
 
+/// A flow that repeats its packets, byte for byte. Some of them are lost and recovered, and their repetitions
+/// look like duplicates until repairs name them.
+#[test]
+fn the_highest_count_of_duplicates_does_not_fall_with_their_count() {
+    let mut pair = Pair::up([A, B].map(trusting));
+    let (mut falls, mut before) = (0, (0, 0));
+    for round in 0..6 {
+        for n in 0..64_u16 {
+            pair.send(A, &udp(A, n, &payload(n.into())), round == 0 && n % 8 == 3);
+            pair.advance(2_000);
+            let counts = pair.status(B, |peer| (peer.ingress.after_recovery, peer.ingress.duplicates));
+            assert!(counts.1 >= before.1.max(counts.0), "{counts:?} after {before:?}");
+            falls += u64::from(counts.0 < before.0);
+            before = counts;
+        }
+    }
+    assert!(falls > 0 && before.1 > before.0, "{falls} {before:?}");
+}
+
 /// Interval at which a driver lets the observer look.
 const LOOK_US: u64 = 100_000;
 

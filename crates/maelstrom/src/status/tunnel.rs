@@ -86,7 +86,7 @@ pub struct PathDirection {
     pub bytes: u64,
     /// Bits per second, over the last second.
     pub bps: u64,
-    /// Datagrams that did not arrive.
+    /// Datagrams that did not arrive. They count once the next probe has shown that they do not come late.
     pub lost: u64,
     /// Share of the datagrams of the last seconds that did not arrive, in percent.
     pub loss_percent: f64,
@@ -96,7 +96,7 @@ impl PathDirection {
     fn of(traffic: &maelstrom_core::Traffic, bps: u64, loss: &PathLoss) -> Self {
         let maelstrom_core::Traffic { datagrams, bytes, packets, repairs } = *traffic;
         let loss_percent = 100.0 * loss.share();
-        Self { packets, repairs, datagrams, bytes, bps, lost: loss.lost, loss_percent }
+        Self { packets, repairs, datagrams, bytes, bps, lost: loss.settled, loss_percent }
     }
 }
 
