@@ -183,8 +183,8 @@ impl Caps {
         }
     }
 
-    /// Notes that a repair waits, which takes a datagram of this length on the link. Further ones are admitted
-    /// as if it had left.
+    /// Notes that a repair waits, which takes a datagram of this length on the link. Others are admitted as
+    /// if it had left.
     pub(crate) fn hold(&mut self, bytes: usize) {
         let one = Held { repairs: 1, bytes: bytes as i64 };
         self.charge(one);

@@ -29,7 +29,7 @@ const LOOK_US: u64 = 500_000;
 const REQUEST_US: u64 = 100_000;
 /// Longest request that is read, in bytes.
 const REQUEST_MAX: usize = 1_024;
-/// Maximum number of ends in a request. A flow has two, each of which can be stated with and without its port.
+/// Maximum number of ends in a request. A flow has two, each of which can be stated with its port or not.
 const ENDS_MAX: usize = 16;
 
 /// The packets that are kept, by peer.

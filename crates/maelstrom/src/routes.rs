@@ -201,8 +201,8 @@ impl Passive {
         }
     }
 
-    /// Hands the routes that close tunnels on to the next process, which knows only those of the device in its
-    /// file. If it cannot read that, it does not start, and what the tunnels carried takes no other way.
+    /// Hands the routes that close tunnels on to the next process, which knows only those of the device in
+    /// its file. If it cannot read that, it does not start, and what the tunnels carried takes no other way.
     pub(crate) fn hand_on_closing(&mut self) {
         if guard::wanted(&self.config).is_empty() && self.routes.retired.is_empty() {
             return;

@@ -104,8 +104,8 @@ impl Gateway {
         self.multicast.admit(now_us, section, packet.as_slice().len()).then_some(section)
     }
 
-    /// Tells far sites which groups this one wants, where that is due. When the outbox is nearly full, the rest
-    /// stays due: an announcement may take dozens of datagrams.
+    /// Tells far sites which groups this one wants, where that is due. When the outbox is nearly full, the
+    /// rest stays due: an announcement may take dozens of datagrams.
     pub(super) fn announce_groups(&mut self, now_us: u64, out: &mut Outbox) {
         if self.multicast.update(now_us) {
             self.peers.iter_mut().for_each(|peer| peer.groups.on_change());

@@ -238,8 +238,8 @@ fn what_does_not_belong_to_the_pair_is_not_sent_and_not_taken() {
     assert_eq!(refused(&pair, Unprotected::ForeignSource), 1);
 }
 
-/// "Fragmentation needed" or "packet too big" from a router (RFC 792, RFC 4443 §3.2), and a packet of UDP from
-/// there. The gateways do not look at what it reports.
+/// "Fragmentation needed" or "packet too big" from a router (RFC 792, RFC 4443 §3.2), and a packet of UDP
+/// from there. The gateways do not look at what it reports.
 fn error_and_packet(from: IpAddr, to: IpAddr) -> [Vec<u8>; 2] {
     let (plain, protocol_at, header, protocol, kind) = match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {

@@ -140,8 +140,8 @@ fn a_third_site_that_states_its_own_networks_forwards_between_its_tunnels() {
     assert_eq!(foreign, [0; 2], "{}", lab.logs());
     let differences = [(3, 1), (3, 2), (1, 3), (2, 3)].map(|(at, of)| lab.peer(at, of).unwrap().differences);
     assert!(differences.iter().all(Vec::is_empty), "{differences:?}");
-    // Its kernel reports errors from the address of the uplink, which is in no network of a site. Filters of the
-    // reverse path let them pass at a device that has an address.
+    // Its kernel reports errors from the address of the uplink, which is in no network of a site. Filters of
+    // the reverse path let them pass at a device that has an address.
     ip(lab.gateway(3), &["address", "add", "10.83.3.2", "dev", "undrop1"]);
     ip(lab.gateway(1), &["address", "add", "10.83.1.2", "dev", "undrop1"]);
     wait_until("an error of the third site arrives", || learns_of_the_end(&lab));

@@ -221,7 +221,7 @@ fn a_device_that_cannot_be_created_again_is_a_reason_for_poor_health() {
     let pair = start(&sites, "");
     // Somebody else takes the name of the device, in one go: the gateway looks ten times a second.
     let batch = std::env::temp_dir().join(format!("undrop-device-{}", std::process::id()));
-    fs::write(&batch, "link del undrop1\nlink add undrop1 type dummy\n").unwrap();
+    fs::write(&batch, "link del undrop1\nlink add undrop1 type veth peer name undrop1-far\n").unwrap();
     let take = || Command::new("ip").arg("-batch").arg(&batch).status().unwrap().success();
     wait_until("somebody else has the name", || sites.a.gateway.run(take));
     fs::remove_file(&batch).unwrap();
