@@ -103,7 +103,7 @@ fn own_messages_in_total_order_wait_for_a_reader_that_blocks() {
     assert_eq!((own.counts().dropped, own.counts().lost), (0, 0));
 }
 
-/// The queue of another subscription holds up the numbers, which its node takes for no silence.
+/// The queue of another subscription holds up the numbers at one node, which may be the one that gives them.
 #[test]
 fn a_reader_that_blocks_stops_no_total_order() {
     let Some(lan) = Lan::build("total order beside a reader that blocks", 3) else { return };
@@ -124,7 +124,6 @@ fn a_reader_that_blocks_stops_no_total_order() {
     while slow.counts().blocked == 0 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let before = order(&nodes[0]).epochs;
     for number in 0..20u32 {
         nodes[0].send("g", &number.to_be_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(100));
@@ -132,9 +131,10 @@ fn a_reader_that_blocks_stops_no_total_order() {
     for at in 0..2 {
         assert_eq!(numbers(&nodes[at], &subscriptions[at], 20), (0..20).collect::<Vec<_>>());
     }
-    assert_eq!(order(&nodes[0]).epochs, before, "nobody else wants to number messages");
     assert_eq!(numbers(&nodes[2], &slow, 10), (0..10).collect::<Vec<_>>());
     assert_eq!(numbers(&nodes[2], &subscriptions[2], 20), (0..20).collect::<Vec<_>>());
+    let harm = nodes.iter().map(order).map(|order| order.lost + order.broken);
+    assert_eq!(harm.collect::<Vec<_>>(), [0; 3]);
 }
 
 #[test]
