@@ -69,7 +69,8 @@ impl Total {
         }
         self.stable = self.stable.max(self.held_by_all());
         self.forget_stable();
-        if !self.may_number(now_us) {
+        // Another member's epoch may be among the packets that are held back, after the messages.
+        if self.is_blocked() || !self.may_number(now_us) {
             return None;
         }
         let first = self.log.next;

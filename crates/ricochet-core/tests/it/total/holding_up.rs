@@ -90,9 +90,9 @@ fn a_sequencer_that_holds_back_packets_puts_nobody_out() {
     let mut room = Room::new(3, |config| TotalConfig { window: WINDOW.into(), ..config });
     assert_eq!(room.sequencer(), 0);
     let before = campaigns(&room);
-    room.hold_back(0);
     // Only the sequencer has the messages, so that the others wait for nothing but those.
     (0..WINDOW + 20).for_each(|seq| room.say(0, seq, [0]));
+    room.hold_back(0);
     room.run_for(10_000_000);
     assert_eq!((room.delivered(0).len(), room.delivered(1).len()), (WINDOW as usize, 0));
     room.go_on(0);
@@ -102,6 +102,23 @@ fn a_sequencer_that_holds_back_packets_puts_nobody_out() {
         assert_eq!(room.totals[at].status().members, 3, "member {at}");
     }
     assert_eq!(campaigns(&room), before);
+}
+
+#[test]
+fn a_sequencer_numbers_nothing_before_it_has_processed_what_it_holds_back() {
+    let mut room = Room::new(3, |config| config);
+    assert_eq!(room.sequencer(), 0);
+    room.hold_back(0);
+    room.say(1, 0, [1, 2]);
+    room.run_for(2_000_000);
+    assert_eq!(room.delivered(1).len(), 1, "the others have elected another one");
+    // It takes the message before the packets of the election, which came later.
+    room.say(1, 0, [0]);
+    assert!(room.delivered(0).is_empty());
+    room.go_on(0);
+    room.run_for(1_000_000);
+    assert_eq!(room.delivered(0), room.delivered(1));
+    assert!(room.broken(0).is_empty());
 }
 
 #[test]
