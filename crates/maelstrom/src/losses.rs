@@ -283,21 +283,8 @@ pub(crate) struct LossSocket {
 }
 
 impl LossSocket {
-    /// Continues the record in the file.
-    pub(crate) fn open(config: &GatewayConfig, gateway: &mut Gateway, now_us: u64) -> Self {
-        let store = Store::open(config, gateway, now_us);
-        Self { control: None, next_us: 0, store }
-    }
-
-    /// Continues the record of another process. `file`: its `loss_record`.
-    pub(crate) fn take_over(
-        record: File,
-        file: Option<&str>,
-        config: &GatewayConfig,
-        gateway: &mut Gateway,
-        now_us: u64,
-    ) -> Self {
-        let store = Store::take_over(record, file, config, gateway, now_us);
+    /// Hands out the record that this store keeps.
+    pub(crate) fn of(store: Store) -> Self {
         Self { control: None, next_us: 0, store }
     }
 

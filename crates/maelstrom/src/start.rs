@@ -35,6 +35,7 @@ use crate::random::{entropy, random};
 use crate::routes::RouteWatch;
 use crate::segments::Segments;
 use crate::split::Split;
+use crate::store::Store;
 use crate::strangers::Strangers;
 use crate::tick::Tick;
 use crate::tunnel::Tunnel;
@@ -72,7 +73,7 @@ impl Passive {
         guard::set(&config).into_iter().next().map_or(Ok(()), Err)?;
         let ports = Ports::open(&config, Signs::new(random()?))?;
         let (mut gateway, mtus) = new_gateway(&config)?;
-        let mut losses = LossSocket::open(&config, &mut gateway, clock_us());
+        let mut losses = LossSocket::of(Store::open(&config, &mut gateway, clock_us()));
         losses.listen(&config.gateway.control);
         let mut cache = CacheSocket::default();
         cache.listen(&config.gateway.control);

@@ -20,6 +20,7 @@ use crate::engine::{ALL_OUTGOING, Engine};
 use crate::error::StartError;
 use crate::losses::LossSocket;
 use crate::passive::{Passive, clock_us};
+use crate::store::Store;
 use crate::taps::Wan;
 
 /// Longest wait for the other process, which kills this one if it waits longer for an answer.
@@ -120,11 +121,11 @@ fn continue_losses(
     gateway: &mut Gateway,
 ) -> LossSocket {
     let passed = record.and_then(|record| Some((File::from(link.take_passed()?), record.file)));
-    match passed {
-        Some((record, file)) => LossSocket::take_over(record, file.as_deref(), config, gateway, clock_us()),
+    LossSocket::of(match passed {
+        Some((record, file)) => Store::take_over(record, file.as_deref(), config, gateway, clock_us()),
         // As late as a disk that hangs does no harm: the other process has written it when this one started.
-        None => LossSocket::open(config, gateway, clock_us()),
-    }
+        None => Store::open(config, gateway, clock_us()),
+    })
 }
 
 /// Watches the packets that arrive, until the other process stops; returns what that one leaves.
