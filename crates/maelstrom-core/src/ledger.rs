@@ -160,10 +160,10 @@ impl Ledger {
                 }
                 return self.end_run();
             }
-            Place::Arrived { count, .. } => {
+            Place::Arrived { count, at_us, .. } => {
                 match count {
                     0 => self.between = None,
-                    _ => self.count_nameless(count),
+                    _ => self.count_nameless(count, at_us),
                 }
                 self.end_run();
             }
@@ -172,8 +172,11 @@ impl Ledger {
                 self.run += 1;
                 self.missed_us = self.missed_us.max(Some(since_us));
             }
-            Place::Recovered { treatment, .. } => {
+            Place::Recovered { since_us, treatment, .. } => {
                 self.report.lost += 1;
+                if treatment != Treatment::Injected {
+                    self.missed_us = self.missed_us.max(Some(since_us));
+                }
                 match treatment {
                     Treatment::Injected => self.report.recovered += 1,
                     Treatment::Withheld => self.report.withheld += 1,
@@ -190,12 +193,16 @@ impl Ledger {
     /// Counts lost packets that no repair names, between the last named arrival and the one with number
     /// `count`: places minus arrivals. The count is too low if arrivals are reordered or do not belong to the
     /// stream.
-    fn count_nameless(&mut self, count: u64) {
+    fn count_nameless(&mut self, count: u64, at_us: u64) {
         let before = self.between.replace(Between { count, unnamed: 0 });
         let Some(before) = before.filter(|before| before.unnamed > 0 && before.count < count) else { return };
         let nameless = before.unnamed.saturating_sub(count - before.count - 1);
         self.report.named += nameless;
         self.report.lost += nameless;
+        if nameless > 0 {
+            // Nothing tells when they were missing, but for what arrived behind them.
+            self.missed_us = self.missed_us.max(Some(at_us));
+        }
     }
 
     fn end_run(&mut self) {

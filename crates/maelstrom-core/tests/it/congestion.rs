@@ -417,6 +417,7 @@ fn packets_of_a_full_queue_are_left_and_counted() {
     assert_eq!((marked, report.left, report.recovered, report.residual()), (0, left, injected, 0));
     assert!(pair.status(B, |peer| peer.congestion.is_leaving));
     assert_eq!(pair.status(A, |peer| peer.far.loss.left), left, "the far gateway knows");
+    assert!(pair.status(B, |peer| peer.missed_us).is_some(), "they stayed lost");
     assert!(pair.status(A, |peer| peer.far.forecast.lost) < lost.len() as u32 / 2, "no repairs for these");
 }
 

@@ -14,6 +14,7 @@ fn what_the_driver_cannot_inject_stays_lost_and_is_counted_by_reason() {
     assert_eq!((counts.recovered_packets, report.recovered, report.withheld), (0, 0, 0));
     assert_eq!((report.lost, report.residual()), (lost, lost));
     assert_eq!(pair.status(A, |peer| peer.far.loss.residual()), lost, "the peer is told");
+    assert!(pair.status(B, |peer| peer.missed_us).is_some(), "it stayed lost");
     // Later packets are injected. They are solved with the packets that were not, among others.
     pair.refuse[B] = None;
     run(&mut pair, 600, 8, 0.05);

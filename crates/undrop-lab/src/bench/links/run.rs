@@ -38,6 +38,9 @@ use crate::timeline::{self, Moment, Recorder};
 const MOMENTS_US: u64 = 250_000;
 /// Time without a packet that stays lost, in microseconds, after which a rise of the loss is answered.
 const CALM_US: u64 = 2_000_000;
+/// Uncertainty of the age of a packet, in microseconds: the gateway rounds it, and the request for it takes
+/// some time.
+const AGE_US: u64 = 20_000;
 /// Most counters in the column of those that only some versions have.
 const COUNTERS_MAX: usize = 40;
 
@@ -87,10 +90,12 @@ pub(super) fn run(job: &Job<'_>) -> anyhow::Result<Outcome> {
     let statuses = pair.as_ref().map(rig::statuses).transpose()?;
     let mut moments = traffic.moments;
     let end = Progress {
-        elapsed_us: (job.cell.seconds * 1e6) as u64,
+        elapsed_us: now_us().saturating_sub(traffic.origin_us),
         received_bytes: moments.last().map_or(0, |last| last.received_bytes),
     };
-    moments.push(Moment::of(end, &sites.link, statuses.as_ref()));
+    // Ages are those of now, but the counts are those of the end.
+    let end = Moment::of(end, &sites.link, statuses.as_ref());
+    moments.push(Moment { at_us: (job.cell.seconds * 1e6) as u64, ..end });
     moments.iter_mut().for_each(|moment| *moment = moment.since(&base));
     let parts = Parts { seen: &traffic.seen, moments: &moments, is_protected: pair.is_some() };
     let by_phase = parts.by_phase(&traffic.began_us);
@@ -178,6 +183,8 @@ struct Traffic {
     began_us: Vec<u64>,
     /// Longest time between two looks at the traffic.
     gap_us: u64,
+    /// Time of the clock at which the traffic began.
+    origin_us: u64,
 }
 
 fn carry(job: &Job<'_>, sites: &TwoSites, mut pair: Option<&mut GatewayPair>) -> anyhow::Result<Traffic> {
@@ -189,8 +196,10 @@ fn carry(job: &Job<'_>, sites: &TwoSites, mut pair: Option<&mut GatewayPair>) ->
     };
     // From the first look on: several flows connect one after the other before it.
     let (mut failure, mut gap_us, mut last_us) = (None, 0, None);
+    let mut origin_us = now_us();
     let mut watch = |progress: Progress| {
         let began_us = now_us();
+        origin_us = began_us.saturating_sub(progress.elapsed_us);
         gap_us = gap_us.max(last_us.map_or(0, |last_us| began_us.saturating_sub(last_us)));
         conductor.tick(progress.elapsed_us);
         recorder.tick(progress, pair.as_deref());
@@ -210,7 +219,7 @@ fn carry(job: &Job<'_>, sites: &TwoSites, mut pair: Option<&mut GatewayPair>) ->
         return Err(error.context("changing the code by the table of thresholds"));
     }
     let began_us = conductor.began_us().to_vec();
-    Ok(Traffic { seen: seen?, moments: recorder.finish(), began_us, gap_us })
+    Ok(Traffic { seen: seen?, moments: recorder.finish(), began_us, gap_us, origin_us })
 }
 
 /// Counts of hosts, link and gateways.
@@ -284,7 +293,8 @@ impl Parts<'_> {
     fn reaction_s(&self, cell: &Cell, began_us: &[u64]) -> f64 {
         let losses: Vec<u64> = match &self.seen.missing_us {
             Some(missing_us) => missing_us.clone(),
-            None => self.losses_of_moments(),
+            None if self.is_protected => self.missed(),
+            None => self.dropped(),
         };
         let end_us = (cell.seconds * 1e6) as u64;
         let mut longest_us = 0;
@@ -300,29 +310,31 @@ impl Parts<'_> {
         longest_us as f64 / 1e6
     }
 
-    /// Returns the latest time before each moment at which a packet was lost for good, if any was since the
-    /// moment before it. Gateways tell it to the millisecond, but a second later; programs from before they
-    /// told it have the time at which they gave packets up.
-    fn losses_of_moments(&self) -> Vec<u64> {
-        let lost_us = |pair: &[Moment]| {
-            let between = pair[1].since(&pair[0]);
-            let lost = if self.is_protected { between.stayed_lost } else { between.dropped() };
-            match (pair[0].missed_us, pair[1].missed_us) {
-                (before, Some(missed_us)) => {
-                    before.is_none_or(|before| before < missed_us).then_some(missed_us)
-                }
-                (_, None) => (lost > 0).then_some(pair[1].at_us),
+    /// Returns the latest time before each moment at which a packet was missed that stayed lost, if it is not
+    /// that of the moment before. Gateways tell it a second later.
+    fn missed(&self) -> Vec<u64> {
+        let mut times_us: Vec<u64> = Vec::new();
+        for missed_us in self.moments.iter().filter_map(|moment| moment.missed_us) {
+            if times_us.last().is_none_or(|&last_us| missed_us > last_us + AGE_US) {
+                times_us.push(missed_us);
             }
-        };
+        }
+        times_us
+    }
+
+    /// Returns the moments before which the link dropped packets.
+    fn dropped(&self) -> Vec<u64> {
+        let lost_us = |pair: &[Moment]| (pair[1].since(&pair[0]).dropped() > 0).then_some(pair[1].at_us);
         self.moments.windows(2).filter_map(lost_us).collect()
     }
 }
 
-/// Returns the time from `from_us` to the last loss before a calm time, or before `to_us`.
+/// Returns the time from `from_us` to the last loss before a calm time, or before `to_us`. The times of
+/// losses ascend.
 fn reaction_us(losses_us: &[u64], from_us: u64, to_us: u64) -> u64 {
     let mut last_us = from_us;
     for &loss_us in losses_us.iter().filter(|at_us| (from_us..to_us).contains(at_us)) {
-        if loss_us - last_us > CALM_US {
+        if loss_us.saturating_sub(last_us) > CALM_US {
             break;
         }
         last_us = loss_us;
@@ -422,13 +434,29 @@ mod tests {
     fn gateways_tell_when_they_missed_a_packet_that_they_give_up_later() {
         let seen = Seen { figures: Figures::new(), missing_us: None, sent: 0 };
         let at = |at_us, missed_us| Moment { at_us, missed_us, ..Moment::default() };
-        let missed = [None, None, Some(10_120_000), Some(10_120_000), Some(20_000_500)];
-        let moments: Vec<Moment> = (0..5).zip(missed).map(|(n, us)| at(5_500_000 * n, us)).collect();
-        let parts = Parts { seen: &seen, moments: &moments, is_protected: true };
-        assert_eq!(parts.losses_of_moments(), [10_120_000, 20_000_500]);
-        let reaction_s =
-            parts.reaction_s(&cell("0s none, 10s uniform:5%, 20s none"), &[0, 10_000_000, 20_000_000]);
-        assert!((reaction_s - 0.12).abs() < 1e-9, "{reaction_s}");
+        let reaction_s = |missed: &[Option<u64>]| {
+            let moments: Vec<Moment> = (0..).zip(missed).map(|(n, us)| at(250_000 * n, *us)).collect();
+            let parts = Parts { seen: &seen, moments: &moments, is_protected: true };
+            let course = cell("0s none, 10s uniform:5%, 20s none");
+            (parts.missed(), parts.reaction_s(&course, &[0, 10_000_000, 20_000_000]))
+        };
+        let (missed, reaction) = reaction_s(&[None, Some(10_120_000), Some(10_120_000), Some(20_000_500)]);
+        assert_eq!(missed, [10_120_000, 20_000_500]);
+        assert!((reaction - 0.12).abs() < 1e-9, "{reaction}");
+        // The age of the same packet comes with an uncertainty.
+        let ages = [10_120_000, 10_118_000, 10_119_000, 11_400_000, 11_399_000, 10_200_000];
+        let (missed, reaction) = reaction_s(&ages.map(Some));
+        assert_eq!(missed, [10_120_000, 11_400_000]);
+        assert!((reaction - 1.4).abs() < 1e-9, "{reaction}");
+    }
+
+    #[test]
+    fn without_gateways_the_drops_of_the_link_tell_the_reaction() {
+        let seen = Seen { figures: Figures::new(), missing_us: None, sent: 0 };
+        let moment = |(at_us, link_lost)| Moment { at_us, link_lost, ..Moment::default() };
+        let moments = [(9_750_000, 3), (10_000_000, 3), (10_250_000, 4), (10_500_000, 4)].map(moment);
+        let parts = Parts { seen: &seen, moments: &moments, is_protected: false };
+        assert_eq!(parts.dropped(), [10_250_000]);
     }
 
     #[test]
