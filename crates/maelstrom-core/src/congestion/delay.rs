@@ -3,7 +3,7 @@
 //! The clocks of the two ends differ by an unknown constant and drift apart. Only differences count: a delay
 //! is measured from the shortest one of the last five minutes. A drift of 50 µs a second thus adds a constant
 //! of at most 16 ms, which moves all delays alike. While a queue stands full, no datagram shows the shortest
-//! delay, which then stays known for longer.
+//! delay, which then stays known for longer, unless the route has become longer.
 
 use crate::wire::SendTime;
 

@@ -8,11 +8,13 @@
 //! [`Recent`], [`Marks`]). The fate of each packet is counted at that delay, over seconds, minutes and hours
 //! ([`Horizon`]). If losses are far more frequent from some delay on, they are congestion, except for the
 //! share that the link loses with less queue. [`Congestion::judge`] recovers this share and leaves the rest.
+//! A route that becomes longer and loses packets looks the same at first ([`Standing`]).
 
 mod delay;
 mod horizon;
 mod marks;
 mod recent;
+mod rise;
 mod standing;
 mod state;
 
@@ -192,13 +194,18 @@ impl Congestion {
 
     /// Begins with the stream and the clocks of a new session. Knowledge of the link stays.
     pub fn restart(&mut self) {
+        self.forget_delays();
+        self.marks.clear();
+        self.run = Run::default();
+        self.markable = None;
+    }
+
+    /// Measures delays from those of the next datagrams.
+    fn forget_delays(&mut self) {
         self.delays = Default::default();
         self.latest = Default::default();
         self.recent.clear();
         self.standing = Standing::default();
-        self.marks.clear();
-        self.run = Run::default();
-        self.markable = None;
     }
 
     /// Takes a datagram of the peer that arrived by a path at this machine, with its time of sending.
@@ -213,6 +220,9 @@ impl Congestion {
         self.recent.push(sent, self.latest_us);
         let full = self.queue.filter(Queue::is_cause).map(|queue| queue.edge.bin);
         self.standing.on_delay(arrived_us, self.least_us, full);
+        if self.standing.is_longer_route() {
+            self.forget_delays();
+        }
     }
 
     /// Notes that the latest datagram is a repair, sent after the packet at `last`, which had left at most

@@ -1,8 +1,8 @@
 //! Whether the egress thins its protection ([`crate::thinning`]), because a queue of the path stands full.
 //!
 //! Repairs may be what fills the queue. If it ebbs while protection is thin and stands full again soon after
-//! protection has returned, the next ebb does not end the thinning for some time. Losses of the link always
-//! end it.
+//! protection has returned, the next ebb does not end the thinning for some time. Losses of the link end it
+//! whenever the queue does not stand full.
 //!
 //! A full queue may have no room for repairs at all, while shorter packets still find some. Protection is
 //! then thinned for a while too, until far fewer packets are lost.

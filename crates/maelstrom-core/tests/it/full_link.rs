@@ -154,6 +154,33 @@ fn a_queue_that_fills_thins_protection_within_two_seconds() {
     }
 }
 
+#[test]
+fn protection_stays_thin_while_the_queue_stands_full() {
+    let mut stream = up([auto(A), auto(B)]);
+    stream.run(5_000_000, 80, 0.0, 20);
+    stream.run(50_000_000, 110, 0.0, 21);
+    stream.take();
+    stream.run(5_000_000, 110, 0.0, 22);
+    let fates = stream.take();
+    assert!(stream.decision().is_thin && fates.percent < 0.5, "{fates:?}, {}", stream.decision());
+}
+
+/// Losses begin with the delay, as those of a queue that fills and stands full.
+#[test]
+fn a_longer_route_that_loses_packets_is_protected_again_after_seconds() {
+    let mut stream = up([auto(A), auto(B)]);
+    stream.run(20_000_000, 60, 0.0, 23);
+    stream.pair.delay_us = ONE_WAY_US + 40_000;
+    stream.run(30_000_000, 60, 0.06, 24);
+    let left_out = stream.left_out();
+    stream.take();
+    stream.run(10_000_000, 60, 0.06, 25);
+    stream.run(1_500_000, 60, 0.0, 26);
+    let fates = stream.take();
+    assert_eq!(stream.left_out(), left_out, "all packets are protected");
+    assert!(fates.lost > 400 && fates.missing() < 0.001, "{fates:?}, {}", stream.decision());
+}
+
 /// The load falls and the link begins to lose packets.
 #[test]
 fn protection_returns_when_the_queue_ebbs() {

@@ -32,6 +32,7 @@ mod late;
 mod lies;
 mod lifetime;
 mod lone;
+mod longer_route;
 mod many;
 mod marks;
 mod moves;
