@@ -122,6 +122,10 @@ impl Floor {
             return false;
         }
         (self.mtu, self.counted_max) = (mtu, counted_max(mtu, self.ipv6));
+        // Repairs of packets that do not count are cut in two at any rate. Shorter ones count when they come.
+        for len in &mut self.longest {
+            *len = if *len > self.counted_max { 0 } else { *len };
+        }
         self.update()
     }
 
@@ -200,5 +204,22 @@ mod tests {
         }
         assert_eq!(rates, ["1/40", "1/40", "1/40", "1/40", "1/40", "1/6", "1/6", "1/6"]);
         assert!(floor.set_mtu(9_000) && floor.rate() == LADDER[0]);
+    }
+
+    #[test]
+    fn packets_too_long_for_a_path_that_becomes_narrower_do_not_count_any_more() {
+        let mut floor = Floor::new(1_500, false);
+        floor.on_packet(0, 1_301);
+        floor.on_packet(1, 1_250);
+        assert_eq!(floor.rate(), LADDER[0]);
+        assert!(!floor.set_mtu(1_420) && floor.rate() == LADDER[0], "{}", floor.rate());
+        // Those of the period before it neither.
+        let mut later = Floor::new(1_500, false);
+        later.on_packet(0, 1_301);
+        later.on_packet(REMEMBERED_US, 100);
+        assert!(!later.set_mtu(1_420) && later.rate() == LADDER[0], "{}", later.rate());
+        assert!(floor.on_packet(2, 1_250), "shorter ones do");
+        assert_eq!(Some(floor.rate()), super::floor(1_250, 1_420, false));
+        assert!(floor.rate() > LADDER[0] && !floor.on_packet(3, 1_301));
     }
 }

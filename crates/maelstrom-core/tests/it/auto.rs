@@ -175,6 +175,30 @@ fn short_packets_pay_a_larger_share_of_bytes_than_long_ones() {
     }
 }
 
+/// Segments of the usual limit on a path of a common tunnel.
+#[test]
+fn packets_too_long_for_a_path_that_turns_out_to_be_narrow_do_not_raise_the_rate() {
+    let mut pair = Pair::new([A, B].map(|side| auto(side, Targets::default())));
+    (pair.delay_us, pair.datagram_max) = (40_000, 1_420 - 28);
+    pair.run_until_up();
+    for n in 0..50_000_u32 {
+        if n == 500 {
+            assert_eq!(pair.status(A, |peer| peer.egress.cut_in_two), 0);
+            pair.gateways[A].handle_path_mtu(pair.now_us, (0, 0), 1_420);
+        }
+        let packet = udp(A, n as u16, &[&n.to_be_bytes()[..], &[7; 1_269]].concat());
+        assert_eq!(packet.len(), 1_301);
+        pair.send(A, &packet, false);
+        pair.advance(EVERY_US);
+        if n % 100 == 0 {
+            let decision = decision(&pair);
+            assert!(decision.rate <= START && decision.limit != Limit::Mtu, "after {n} packets: {decision}");
+        }
+    }
+    assert_eq!((decision(&pair).rate, decision(&pair).limit), (LADDER[0], Limit::Lowest));
+    assert!(pair.status(A, |peer| peer.egress.cut_in_two) > 0, "as the documents say");
+}
+
 #[test]
 fn a_link_that_gets_worse_is_answered_within_a_round_trip_and_a_tenth_of_a_second() {
     let mut pair = up(Targets::default());
