@@ -33,16 +33,19 @@ pub(super) fn outage_of(window: u16) -> usize {
 pub(super) struct Settled {
     pub(super) packets: u64,
     pub(super) lost: u64,
-    /// Those that stayed lost, or were left lost.
+    /// Those that stayed lost, or were left lost. While the far gateway injects nothing because the path
+    /// differs, those too that were solved and withheld.
     pub(super) residual: u64,
     /// Runs of lost packets.
     pub(super) runs: u64,
 }
 
 impl Settled {
-    /// `outage`: the bucket from which on bursts count as outages.
-    fn between(old: &LossReport, new: &LossReport, outage: usize) -> Self {
+    /// `outage`: the bucket from which on bursts count as outages. `is_closed`: whether withheld packets
+    /// count as lost.
+    fn between(old: &LossReport, new: &LossReport, outage: usize, is_closed: bool) -> Self {
         let since = |read: fn(&LossReport) -> u64| read(new).saturating_sub(read(old));
+        let withheld = if is_closed { since(|loss| loss.withheld) } else { 0 };
         let mut runs = new.bursts;
         runs.iter_mut().zip(old.bursts).for_each(|(runs, old)| *runs = runs.saturating_sub(old));
         // The last bucket has no upper bound.
@@ -52,7 +55,7 @@ impl Settled {
         Self {
             packets: since(|loss| loss.named),
             lost: since(|loss| loss.lost).saturating_sub(outages),
-            residual: since(|loss| loss.residual() + loss.left).saturating_sub(outages),
+            residual: (since(|loss| loss.residual() + loss.left) + withheld).saturating_sub(outages),
             runs: runs[..outage].iter().fold(0, |sum, &runs| sum.saturating_add(runs)),
         }
     }
@@ -81,13 +84,14 @@ impl Counts {
     const NUMBERS: usize = 7 + 3 * CANDIDATES;
 
     /// The counts between two reports of one session. `outage`: the bucket from which on bursts count as
-    /// outages.
+    /// outages. `is_closed`: whether the far gateway injects nothing, because the path differs.
     pub(super) fn between(
         old: (&Forecast, &LossReport),
         new: (&Forecast, &LossReport),
         outage: usize,
+        is_closed: bool,
     ) -> Self {
-        let settled = Settled::between(old.1, new.1, outage);
+        let settled = Settled::between(old.1, new.1, outage, is_closed);
         let (old, new) = (old.0, new.0);
         let packets = new.packets.wrapping_sub(old.packets);
         Self {
@@ -428,17 +432,17 @@ mod tests {
         let before = LossReport { named: 1_000, lost: 10, recovered: 10, ..LossReport::NONE };
         let mut after = LossReport { named: 2_000, lost: 350, recovered: 50, left: 9, ..before };
         (after.bursts[0], after.bursts[9]) = (49, 1);
-        let settled = Settled::between(&before, &after, OUTAGE);
+        let settled = Settled::between(&before, &after, OUTAGE, false);
         assert_eq!(settled, Settled { packets: 1_000, lost: 0, residual: 0, runs: 49 });
         (after.bursts[9], after.bursts[7]) = (0, 3);
-        let settled = Settled::between(&before, &after, OUTAGE);
+        let settled = Settled::between(&before, &after, OUTAGE, false);
         assert_eq!(settled, Settled { packets: 1_000, lost: 340, residual: 300, runs: 52 });
         // Shorter windows recover shorter bursts.
         assert_eq!([128, 256, 512, 1_024].map(outage_of), [6, 7, 8, 8]);
-        let settled = Settled::between(&before, &after, outage_of(256));
+        let settled = Settled::between(&before, &after, outage_of(256), false);
         assert_eq!(settled, Settled { packets: 1_000, lost: 0, residual: 0, runs: 49 });
         after.bursts[BURST_BUCKETS - 1] = 1;
-        assert_eq!(Settled::between(&before, &after, OUTAGE).lost, 0);
+        assert_eq!(Settled::between(&before, &after, OUTAGE, false).lost, 0);
     }
 
     #[test]
@@ -449,7 +453,7 @@ mod tests {
         new.tails[0].failed = 1;
         let before = LossReport { named: 50, lost: 9, ..LossReport::NONE };
         let after = LossReport { named: 80, lost: 12, recovered: 4, ..LossReport::NONE };
-        let counts = Counts::between((&old, &before), (&new, &after), OUTAGE);
+        let counts = Counts::between((&old, &before), (&new, &after), OUTAGE, false);
         assert_eq!((counts.packets, counts.lost, counts.failed(0)), (100, 5, 2));
         assert_eq!(counts.settled, Settled { packets: 30, lost: 3, ..Settled::default() });
     }

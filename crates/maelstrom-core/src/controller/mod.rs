@@ -240,6 +240,8 @@ impl Controller {
         let is_stale = forecast.packets.wrapping_sub(self.last.0.packets) > u32::MAX / 2
             || loss.named < self.last.1.named
             || loss.lost < self.last.1.lost;
+        // Without findings it only pauses.
+        let is_closed = !report.is_recovering && !report.findings.is_empty();
         if is_stale && self.stale < STALE_MAX {
             // It was overtaken by another one, or the far gateway has begun again.
             self.stale += 1;
@@ -249,7 +251,8 @@ impl Controller {
             let span = self.plan().longest_span(situation.per_second);
             let plan = self.plan();
             let outage = outage_of(window(plan.products, RepairRate::THREE_EIGHTHS, plan.window_max));
-            let mut counts = Counts::between((&self.last.0, &self.last.1), (forecast, loss), outage);
+            let last = (&self.last.0, &self.last.1);
+            let mut counts = Counts::between(last, (forecast, loss), outage, is_closed);
             counts.span = span;
             self.history.add(now_us, &counts);
         }
@@ -260,8 +263,8 @@ impl Controller {
         }
         self.is_congested = report.is_congested;
         self.is_standing = report.is_standing;
-        if !report.is_recovering && report.findings.is_empty() {
-            // It paused. Repairs are of no use only where the path differs for good.
+        if !report.is_recovering && !is_closed {
+            // Repairs are of no use only where the path differs for good.
             self.useless.on_unused(now_us, situation.rtt_us.unwrap_or(0) + NEWS_US + settled_us(situation));
         }
         if self.since_us.is_none() {

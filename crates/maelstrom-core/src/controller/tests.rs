@@ -22,6 +22,8 @@ struct Link {
     is_standing: bool,
     /// Whether the far gateway injects what it recovers.
     is_recovering: bool,
+    /// Whether it solves the other losses, and withholds them.
+    is_withholding: bool,
     findings: Findings,
 }
 
@@ -45,6 +47,7 @@ impl Link {
             is_left: false,
             is_standing: false,
             is_recovering: true,
+            is_withholding: false,
             findings: Findings::default(),
         }
     }
@@ -72,6 +75,9 @@ impl Link {
         }
         let lost = self.loss.lost - self.loss.left;
         self.loss.recovered = self.loss.recovered.max(lost * recovered / 10);
+        if self.is_withholding {
+            self.loss.withheld = lost - self.loss.recovered;
+        }
         self.now_us += SECOND / 10;
         let report = self.report();
         self.controller.on_report(self.now_us, &report, self.situation);

@@ -3,7 +3,8 @@
 //! Behind a full queue, the repair that follows its packet finds the queue full too. Repairs are then lost
 //! far more than packets, and add to the load. The number of packets that were recovered in fact therefore
 //! decides, and not the forecast. If hardly any repair arrives, there are no such numbers, and the loss of
-//! repairs decides. Packets that are left to their senders count as not recovered, those of outages not at
+//! repairs decides. Packets that are left to their senders count as not recovered, and so do those that are
+//! solved while the far gateway injects nothing, because the path differs. Those of outages do not count at
 //! all: an outage is no queue.
 
 use super::history::Settled;

@@ -63,6 +63,27 @@ fn losses_while_the_far_gateway_recovers_nothing_are_no_sign_of_useless_repairs(
     assert_eq!(link.seconds(5, 25, 1, 0).limit, Limit::Useless);
 }
 
+/// Some packets take another way to the far site, so that all of them look lost, and are solved.
+#[test]
+fn repairs_of_packets_that_are_withheld_because_the_path_differs_are_useless() {
+    let mut link = Link::new(Targets::default());
+    let before = link.seconds(3, 10, 1, 10);
+    assert!(before.rate > LADDER[0], "{before}");
+    (link.is_withholding, link.is_recovering) = (true, false);
+    link.findings.set(Finding::PartlyElsewhere, true);
+    let decision = link.seconds(5, 10, 1, 0);
+    assert_eq!((decision.rate, decision.limit), (LADDER[0], Limit::Useless), "{decision}");
+    // Where only some flows differ, repairs serve the others.
+    let mut link = Link::new(Targets::default());
+    link.seconds(3, 10, 1, 10);
+    link.is_withholding = true;
+    link.findings.set(Finding::OpeningRewritten, true);
+    for tenth in 0..50 {
+        let decision = link.tenth(10, 1, 0);
+        assert_ne!(decision.limit, Limit::Useless, "after {tenth} tenths: {decision}");
+    }
+}
+
 #[test]
 fn losses_of_a_full_queue_are_no_sign_of_useless_repairs() {
     let mut link = Link::new(Targets::default());
