@@ -1,7 +1,8 @@
 //! The knowledge of the link that one process of a gateway leaves to the next one, as numbers.
 //!
 //! The numbers are: the form of the rest, the number of candidates, the rate that was wanted, the longest
-//! span, and the history (`history.rs`). A process that finds another form begins without knowledge.
+//! span, and the history (`history.rs`). A process that finds another form begins without knowledge: what the
+//! peer has counted since the session began does not show how the link is at present.
 
 use super::history::History;
 use super::{Controller, Decision, LADDER, Limit};
@@ -20,6 +21,7 @@ impl Controller {
 
     /// Takes what another process knew of the link when it had this report; returns whether it is understood.
     pub fn recall(&mut self, now_us: u64, numbers: &[u64], report: &Report) -> bool {
+        self.last = (report.forecast, report.loss);
         let Some((&[form, candidates, wanted, span], rest)) = numbers.split_first_chunk() else {
             return false;
         };
@@ -30,7 +32,6 @@ impl Controller {
         self.history = history;
         self.wanted = wanted as usize;
         self.longest_span = (span.min(u32::MAX.into()), now_us);
-        self.last = (report.forecast, report.loss);
         (self.is_congested, self.is_standing) = (report.is_congested, report.is_standing);
         self.decision = Decision { rate: LADDER[self.wanted], limit: Limit::Needed, ..self.decision };
         self.decide(now_us, self.situation);

@@ -115,6 +115,8 @@ pub struct Controller {
     products: u16,
     reach: Reach,
     last: (Forecast, LossReport),
+    /// Whether the session goes on from before the first report, which then only shows where counts begin.
+    begins_amid: bool,
     /// Time of the first report.
     since_us: Option<u64>,
     stale: u32,
@@ -168,6 +170,7 @@ impl Controller {
             products: PRODUCTS,
             reach: Reach::START,
             last: (Forecast::default(), LossReport::NONE),
+            begins_amid: false,
             since_us: None,
             stale: 0,
             is_congested: false,
@@ -176,9 +179,9 @@ impl Controller {
         }
     }
 
-    /// Begins with a rate that the path and the operator allow.
+    /// Begins amid a session, with a rate that the path and the operator allow.
     pub fn begin_within(&mut self, situation: Situation) {
-        self.situation = situation;
+        (self.situation, self.begins_amid) = (situation, true);
         let Range { floor, cap, .. } = self.range();
         self.wanted = self.wanted.clamp(floor, cap);
         self.decision.rate = LADDER[self.wanted];
@@ -200,7 +203,7 @@ impl Controller {
     /// Notes that the counts of reports begin at 0 again. The link is the same.
     pub fn restart(&mut self) {
         self.last = (Forecast::default(), LossReport::NONE);
-        self.stale = 0;
+        (self.stale, self.begins_amid) = (0, false);
     }
 
     /// The present choice.
@@ -237,9 +240,11 @@ impl Controller {
     /// Takes the peer's report and what the egress sees; decides.
     pub fn on_report(&mut self, now_us: u64, report: &Report, situation: Situation) {
         let (forecast, loss) = (&report.forecast, &report.loss);
-        let is_stale = forecast.packets.wrapping_sub(self.last.0.packets) > u32::MAX / 2
-            || loss.named < self.last.1.named
-            || loss.lost < self.last.1.lost;
+        let is_base = std::mem::take(&mut self.begins_amid);
+        let is_stale = !is_base
+            && (forecast.packets.wrapping_sub(self.last.0.packets) > u32::MAX / 2
+                || loss.named < self.last.1.named
+                || loss.lost < self.last.1.lost);
         // Without findings it only pauses.
         let is_closed = !report.is_recovering && !report.findings.is_empty();
         if is_stale && self.stale < STALE_MAX {
@@ -247,7 +252,7 @@ impl Controller {
             self.stale += 1;
             return;
         }
-        if !is_stale {
+        if !is_stale && !is_base {
             let span = self.plan().longest_span(situation.per_second);
             let plan = self.plan();
             let outage = outage_of(window(plan.products, RepairRate::THREE_EIGHTHS, plan.window_max));

@@ -1,3 +1,4 @@
+mod amid;
 mod slow;
 mod useless;
 
