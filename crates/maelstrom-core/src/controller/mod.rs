@@ -6,6 +6,7 @@
 //! (`fit.rs`). Going down takes a prediction of half the target. Where repairs do not help, the rate rests at
 //! the floor (`useless.rs`), and where a queue stands full besides, most packets get none (`thin.rs`).
 
+mod evidence;
 mod fit;
 mod history;
 mod limit;
@@ -28,6 +29,7 @@ use crate::auto::{LADDER, START, WINDOW};
 use crate::caps::{self, Refusal};
 use crate::forecast::{Fit, Forecast};
 use crate::wire::{LossReport, Report};
+use evidence::Evidence;
 use history::{Counts, History, Settled, outage_of};
 use reach::Reach;
 use thin::{Change, Facts, Thin};
@@ -134,21 +136,6 @@ struct Range {
     floor: usize,
     cap: usize,
     limit: Limit,
-}
-
-/// Evidence for a choice.
-struct Evidence {
-    fast: Counts,
-    slow: Counts,
-    /// The link by its last bursts, while it gets worse or little else is known: loss, and mean length of a
-    /// burst.
-    bursts: Option<(f64, f64)>,
-    /// Number of packets after which each candidate gives a loss up.
-    spans: [u64; LADDER.len()],
-    /// Number of stripes of each candidate's window.
-    stripes: [u8; LADDER.len()],
-    /// Whether the counts are few, and the bursts unknown.
-    is_vague: bool,
 }
 
 /// Time after which the far gateway settles the fate of a packet.
@@ -459,31 +446,6 @@ impl Controller {
             lower: lower.map(|index| (LADDER[index], evidence.residual(index))),
             ..self.decision
         }
-    }
-}
-
-impl Evidence {
-    /// Predicts the share of packets that a candidate leaves lost. The last second may leave twice as much as
-    /// the last minute.
-    fn residual(&self, index: usize) -> f64 {
-        let tails = self.slow.residual(index).max(self.fast.residual(index) / 2.0);
-        let Some((loss, burst)) = self.bursts else { return tails };
-        // Each stripe is a code of its own, with its share of each burst.
-        let stripes = f64::from(self.stripes[index]);
-        let span = self.spans[index] as f64 / stripes;
-        tails.max(fit::residual(loss, burst / stripes, LADDER[index].as_f64(), span))
-    }
-
-    /// If even the highest rate leaves most losses of the last second, returns the lowest rate that leaves
-    /// little more, and suffices for the last minute, if one does: an outage must not hide other losses.
-    fn cheapest(&self, Range { floor, cap, .. }: Range, residual: f64) -> Option<usize> {
-        let least = (floor..=cap).map(|index| self.fast.failed(index)).min()?;
-        if self.fast.lost == 0 || 2 * least <= self.fast.lost {
-            return None;
-        }
-        let cheapest = (floor..=cap).find(|&index| 4 * self.fast.failed(index) <= 5 * least)?;
-        let needed = (floor..=cap).find(|&index| self.slow.residual(index) <= residual);
-        Some(cheapest.max(needed.unwrap_or(floor)))
     }
 }
 
