@@ -110,9 +110,15 @@ impl Choice {
         self.controller.on_report(now_us, report, self.situation);
     }
 
+    /// Whether the controller asks to thin protection.
+    pub(crate) fn wants_thin(&self) -> bool {
+        self.controller.wants_thin()
+    }
+
     /// Notes that the egress protects all packets from here on, or names a sample of them. The pace of its
     /// packets does not hold any more.
-    pub(crate) fn on_thinning(&mut self) {
+    pub(crate) fn on_thinning(&mut self, is_thin: bool) {
+        self.controller.set_thin(is_thin);
         self.packets.restart();
         self.situation.per_second = 0;
     }

@@ -131,7 +131,7 @@ impl Egress {
             // No repair contains packets of both times.
             self.clear_coder();
             self.forget_repair_loss();
-            self.auto.iter_mut().for_each(Choice::on_thinning);
+            self.auto.iter_mut().for_each(|auto| auto.on_thinning(is_thin));
         }
         changes
     }

@@ -81,7 +81,8 @@ pub struct Decision {
     pub lower: Option<(RepairRate, f64)>,
     /// Output that the caps of the operator refused lately.
     pub refusal: Option<Refusal>,
-    /// Whether only a sample of the packets gets names, and none a repair ([`crate::thinning`]).
+    /// Whether only a sample of the packets gets names, and none a repair ([`crate::thinning`]), by what the
+    /// egress has told ([`Controller::set_thin`]).
     pub is_thin: bool,
 }
 
@@ -198,6 +199,16 @@ impl Controller {
         &self.decision
     }
 
+    /// Whether protection is to be thinned. The egress need not follow, nor at once.
+    pub fn wants_thin(&self) -> bool {
+        self.thin.is_on()
+    }
+
+    /// Notes whether protection is thinned in fact.
+    pub fn set_thin(&mut self, is_thin: bool) {
+        self.decision.is_thin = is_thin;
+    }
+
     /// The plan to report.
     pub fn plan(&self) -> Plan {
         let late_us = self.late_us();
@@ -308,7 +319,6 @@ impl Controller {
         let most = Plan { products: self.reach.products, ..self.plan() }.shape(decision.rate);
         decision.is_short = shape.terms() < most.terms();
         decision.refusal = situation.refusal;
-        decision.is_thin = self.thin.is_on();
         if decision.rate > self.decision.rate {
             self.useless.on_rise(now_us, delay_us + settled_us(situation));
         }

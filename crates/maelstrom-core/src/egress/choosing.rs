@@ -96,7 +96,7 @@ impl Egress {
 
     /// Whether the controller asks to thin protection, and no class has a rate that the operator states.
     pub(crate) fn wants_thin(&self, now_us: u64) -> bool {
-        let is_wanted = self.decision().is_some_and(|decision| decision.is_thin);
+        let is_wanted = self.auto.as_ref().is_some_and(Choice::wants_thin);
         // In a tunnel nothing is ever taken for lost that is not.
         is_wanted && now_us >= self.rated_until_us && !self.is_tunnel
     }

@@ -1,7 +1,7 @@
 //! A stream of constant rate on a link with a queue, through two whole gateways in virtual time: repairs that
 //! a full queue makes useless cost the stream next to nothing, and return as soon as they help.
 
-use crate::pair::{A, B, LinkQueue, Pair, coin, config, udp};
+use crate::pair::{A, B, LinkQueue, Pair, coin, config, tunnel, udp};
 use maelstrom_core::controller::{Decision, Limit, Targets};
 use maelstrom_core::counters::Unprotected;
 use maelstrom_core::share::Share;
@@ -36,12 +36,14 @@ fn up(configs: [Config; 2]) -> Stream {
     pair.queue = Some(queue());
     pair.run_until_up();
     let next_ns = pair.now_us * 1_000;
-    Stream { pair, next_ns, sent: 0, lost: 0 }
+    let is_tunnel = pair.gateways[A].config().peers[0].is_tunnel;
+    Stream { pair, is_tunnel, next_ns, sent: 0, lost: 0 }
 }
 
 /// Packets of constant rate, and their fates since the last call of [`Stream::take`].
 struct Stream {
     pair: Pair,
+    is_tunnel: bool,
     next_ns: u64,
     sent: u64,
     /// Packets that the link itself lost.
@@ -74,8 +76,13 @@ impl Stream {
             let bytes: Vec<u8> = (0..PAYLOAD as u64).map(|k| (k * 7 + self.next_ns / 97) as u8).collect();
             let mut packet = udp(A, self.sent as u16, &bytes);
             packet[40..48].copy_from_slice(&self.next_ns.to_be_bytes());
-            let is_lost = lose();
-            self.pair.send(A, &packet, is_lost);
+            // In a tunnel, packets are lost with their datagrams.
+            let is_lost = !self.is_tunnel && lose();
+            if self.is_tunnel {
+                self.pair.send_by_tunnel(A, &[packet]);
+            } else {
+                self.pair.send(A, &packet, is_lost);
+            }
             self.sent += 1;
             self.lost += u64::from(is_lost);
             self.next_ns += every_ns(load);
@@ -100,6 +107,15 @@ impl Stream {
 
     fn decision(&self) -> Decision {
         self.pair.status(A, |peer| *peer.decision.unwrap())
+    }
+
+    /// The choice in words, or the code that the configuration fixes.
+    fn choice(&self) -> String {
+        self.pair.status(A, |peer| peer.decision.map_or_else(|| peer.code.to_string(), ToString::to_string))
+    }
+
+    fn repairs(&self) -> u64 {
+        self.pair.status(A, |peer| peer.egress.repair_packets)
     }
 
     fn left_out(&self) -> u64 {
@@ -245,7 +261,28 @@ fn an_operator_who_asks_for_repairs_gets_them() {
         let mut stream = up([config, auto(B)]);
         stream.run(6_000_000, 110, 0.0, 30);
         assert_eq!(stream.left_out(), 0);
+        assert!(!stream.choice().contains("none is repaired"), "{}", stream.choice());
     }
+}
+
+/// Each packet of a tunnel is in a datagram with its position, and none is ever left out.
+#[test]
+fn a_tunnel_on_a_full_link_does_not_say_that_nothing_is_repaired() {
+    let targets = auto(A).targets;
+    let mut stream = up([A, B].map(|side| Config { targets, ..tunnel(side) }));
+    stream.run(5_000_000, 80, 0.0, 31);
+    let mut was_standing = false;
+    for second in 0..10 {
+        stream.run(1_000_000, 150, 0.0, 32 + second);
+        let repairs = stream.repairs();
+        stream.run(100_000, 150, 0.0, 52 + second);
+        let choice = stream.choice();
+        assert!(!choice.contains("none is repaired"), "{choice}");
+        assert!(stream.repairs() > repairs, "{choice}");
+        was_standing |= stream.pair.status(A, |peer| peer.far.is_standing);
+    }
+    assert!(was_standing, "the queue stands full");
+    assert_eq!(stream.left_out(), 0);
 }
 
 /// Sessions end and begin while protection is thin.
