@@ -64,8 +64,8 @@ pub struct Decision {
     pub window: u16,
     /// Number of stripes of the window, of which a repair contains one.
     pub stripes: u8,
-    /// Longest burst of packets, and of the repairs between them, that the windows recover which were allowed
-    /// since the targets were set, whatever window is chosen at present.
+    /// Longest burst of packets, and of the repairs between them, that any allowed code recovers: with the
+    /// longest window since the targets were set, at the highest rate at present. 0 until that is known.
     pub longest_burst: u16,
     /// Whether the processor has no time for more packets in a repair.
     pub is_short: bool,
@@ -127,6 +127,8 @@ pub struct Controller {
     /// full.
     is_congested: bool,
     is_standing: bool,
+    /// Longest window that was allowed since the targets were set.
+    longest_window: u16,
     /// Longest number of packets in the last minute or two after which a loss was given up, and its time.
     longest_span: (u64, u64),
 }
@@ -163,6 +165,7 @@ impl Controller {
             stale: 0,
             is_congested: false,
             is_standing: false,
+            longest_window: 0,
             longest_span: (0, 0),
         }
     }
@@ -180,7 +183,7 @@ impl Controller {
     /// Changes the targets; what is known of the link stays.
     pub fn set_targets(&mut self, targets: Targets) {
         self.targets = targets;
-        self.decision.longest_burst = 0;
+        (self.longest_window, self.decision.longest_burst) = (0, 0);
     }
 
     /// Changes the number of products for each packet that the processor has time for.
@@ -375,20 +378,29 @@ impl Controller {
     }
 
     /// Takes the longest burst that the longest window recovers at the highest rate. Slow traffic has shorter
-    /// windows for a while, which says nothing of the bursts of faster traffic.
+    /// windows for a while, which says nothing of the bursts of faster traffic. Without traffic it is not
+    /// known which rate a bit rate pays for.
     fn note_longest_burst(&mut self) {
+        self.longest_window = self.longest_window.max(self.reach.window_max);
+        if self.targets.repair_bps_max.is_some() && self.repair_bits() <= 0.0 {
+            return;
+        }
         let rate = LADDER[self.range().cap].as_f64();
         // Less than the window, which is a `u16`.
-        let burst = (f64::from(self.reach.window_max) * rate / (1.0 + rate)) as u16;
-        self.decision.longest_burst = self.decision.longest_burst.max(burst);
+        self.decision.longest_burst = (f64::from(self.longest_window) * rate / (1.0 + rate)) as u16;
+    }
+
+    /// Bits per second of a repair for each packet; 0 until that is known.
+    fn repair_bits(&self) -> f64 {
+        self.situation.per_second as f64 * self.situation.repair_bytes as f64 * 8.0
     }
 
     /// Rates that the path and the operator allow.
     fn range(&self) -> Range {
-        let Situation { floor, per_second, repair_bytes, .. } = self.situation;
+        let floor = self.situation.floor;
         let within = |rate_max: f64| LADDER.iter().rposition(|rate| rate.as_f64() <= rate_max).unwrap_or(0);
         let by_rate = within(self.targets.rate_max.as_f64());
-        let bits = per_second as f64 * repair_bytes as f64 * 8.0;
+        let bits = self.repair_bits();
         let by_bytes = self
             .targets
             .repair_bps_max

@@ -244,6 +244,24 @@ fn the_longest_burst_is_that_of_the_highest_rate_and_of_the_longest_window_so_fa
 }
 
 #[test]
+fn the_longest_burst_is_that_of_the_rate_that_the_bit_rate_of_the_operator_pays_for() {
+    let targets = Targets { repair_bps_max: Some(10_000_000), ..Targets::default() };
+    let mut link = Link::new(targets);
+    let quiet = Situation { per_second: 0, ..link.situation };
+    link.controller.decide(0, quiet);
+    assert_eq!(link.controller.decision().longest_burst, 0, "nothing is known before the first traffic");
+    // 1/12, of windows of 512 packets.
+    assert_eq!(link.seconds(2, 0, 0, 0).longest_burst, 39);
+    link.controller.decide(link.now_us, quiet);
+    assert_eq!(link.controller.decision().longest_burst, 39, "an hour without traffic");
+    // Slower traffic may have more repairs for each packet.
+    link.situation.per_second = PACE / 2;
+    assert_eq!(link.tenth(0, 0, 0).longest_burst, 73);
+    link.situation.per_second = PACE;
+    assert_eq!(link.tenth(0, 0, 0).longest_burst, 39);
+}
+
+#[test]
 fn bursts_that_no_rate_recovers_do_not_raise_it() {
     let mut link = Link::new(Targets::default());
     // Bursts of 400 defeat any window of 512 at 3/8. They are no full queue.
