@@ -86,7 +86,7 @@ pub struct ClassCounts {
     /// Repairs that left because of a packet of the class: those that it completed, those of the rate of the
     /// class, and those out of turn for its deadline. All of them contain packets of other classes too.
     pub repairs: u64,
-    /// Packets of the class from a peer's site that were recovered.
+    /// Packets of the class from a peer's site that were recovered, without those that could not be injected.
     pub recovered: u64,
 }
 
@@ -171,15 +171,23 @@ impl Classes {
         }
     }
 
-    /// Notes that packets were recovered.
-    pub(crate) fn on_recovered<'a>(&mut self, packets: impl Iterator<Item = &'a [u8]>) {
+    /// Counts a packet that was recovered; returns the number of its class.
+    pub(crate) fn on_recovered(&mut self, packet: &[u8]) -> Option<usize> {
         if self.0.is_empty() {
-            return;
+            return None;
         }
-        for packet in packets.filter_map(|packet| Packet::new_checked(packet).ok()) {
-            if let Some(index) = self.index_of(&packet) {
-                self.0[index].1.recovered += 1;
-            }
+        // Packets of a tunnel have any options.
+        let packet = Packet::new_whole(packet).ok()?;
+        let index = self.index_of(&packet)?;
+        self.0[index].1.recovered += 1;
+        Some(index)
+    }
+
+    /// Notes that a recovered packet of this class could not be injected.
+    pub(crate) fn on_uninjected(&mut self, class: usize) {
+        if let Some((_, counts)) = self.0.get_mut(class) {
+            // A reload may have begun the count again.
+            counts.recovered = counts.recovered.saturating_sub(1);
         }
     }
 

@@ -221,9 +221,12 @@ impl Gateway {
     }
 
     /// Counts the packets that the last call has recovered, behind the first `before` in the outbox.
-    fn count_recovered(&mut self, before: usize, out: &Outbox) {
-        let new = out.recovered.iter().skip(before).filter(|(origin, _)| origin.is_recovered);
-        self.classes.on_recovered(new.map(|(_, packet)| packet));
+    fn count_recovered(&mut self, before: usize, out: &mut Outbox) {
+        for (origin, packet) in out.recovered.metas_behind(before) {
+            if origin.is_recovered {
+                origin.class = self.classes.on_recovered(packet);
+            }
+        }
     }
 
     /// Takes a packet that arrived over the WAN at `now_us`, as on the wire, from its IP header on. Packets
@@ -357,8 +360,11 @@ impl Gateway {
     }
 
     /// Takes the report that a recovered packet of the [`Outbox`] could not be injected. It then counts as
-    /// lost.
+    /// lost. The driver makes the report before it reads counts, so that none of them falls.
     pub fn handle_uninjected(&mut self, origin: Origin, reason: Uninjected) {
+        if let Some(class) = origin.class {
+            self.classes.on_uninjected(class);
+        }
         if let (Some(peer), Some(seq)) = (self.peers.get_mut(origin.peer), origin.seq) {
             peer.ingress.on_uninjected(seq, reason);
         }

@@ -59,6 +59,17 @@ impl<M: Copy> Queue<M> {
         })
     }
 
+    /// Returns what was committed with the strings behind the first `before`, for changes, and the strings.
+    pub(crate) fn metas_behind(&mut self, before: usize) -> impl Iterator<Item = (&mut M, &[u8])> {
+        let bytes = &self.bytes;
+        let mut start = before.checked_sub(1).map_or(0, |last| self.entries[last].1);
+        self.entries.iter_mut().skip(before).map(move |(meta, end)| {
+            let string = &bytes[start..*end];
+            start = *end;
+            (meta, string)
+        })
+    }
+
     /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -173,6 +184,8 @@ pub struct Origin {
     pub peer: usize,
     /// Place in the peer's stream; `None` for a packet beside it.
     pub(crate) seq: Option<Seq>,
+    /// Number of the class whose recovered packets count it.
+    pub(crate) class: Option<usize>,
     /// Whether it was lost; else it arrived in a tunnel.
     pub is_recovered: bool,
     /// Number of the datagram, low 32 bits, with the repair that completed its recovery; `None` if a packet
@@ -235,6 +248,11 @@ mod tests {
         assert_eq!(queue.iter().collect::<Vec<_>>(), [(2, &b"defghij"[..])]);
         queue.reserve(2).unwrap().copy_from_slice(b"kl");
         queue.commit(3, 2);
+        for (before, strings) in [(0, &[&b"defghij"[..], b"kl"][..]), (1, &[b"kl"]), (2, &[])] {
+            assert!(queue.metas_behind(before).map(|(_, string)| string).eq(strings.iter().copied()));
+        }
+        queue.metas_behind(1).for_each(|(meta, _)| *meta += 4);
+        assert!(queue.iter().map(|(meta, _)| meta).eq([2, 7]));
         queue.remove(1);
         assert_eq!(queue.iter().collect::<Vec<_>>(), [(2, &b"defghij"[..])]);
         queue.clear();

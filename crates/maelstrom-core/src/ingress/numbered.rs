@@ -146,7 +146,7 @@ impl Ingress {
             restore(room, MutableFields { tos, ..fields });
         }
         let (seq, repair, late_us) = (position, None, None);
-        let origin = Origin { peer: cx.peer, seq, is_recovered: false, repair, late_us };
+        let origin = Origin { peer: cx.peer, seq, class: None, is_recovered: false, repair, late_us };
         cx.recovered.commit(origin, bytes.len());
     }
 

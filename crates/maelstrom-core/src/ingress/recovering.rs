@@ -134,7 +134,7 @@ impl Recovering<'_, '_> {
             let expected_us = self.arrivals.expected_us(seq);
             let late_us = expected_us.map(|expected_us| (now_us + behind_us).saturating_sub(expected_us));
             let (len, peer, repair) = (packet.len(), self.cx.peer, self.cx.repair);
-            let origin = Origin { peer, seq: Some(seq), is_recovered: true, repair, late_us };
+            let origin = Origin { peer, seq: Some(seq), class: None, is_recovered: true, repair, late_us };
             self.cx.recovered.commit(origin, len);
             self.on_injected(late_us);
         }
@@ -163,7 +163,8 @@ impl Recovering<'_, '_> {
                 let expected_us = self.arrivals.expected_us(seq);
                 let late_us = expected_us.map(|expected_us| (now_us + behind_us).saturating_sub(expected_us));
                 let (peer, repair) = (self.cx.peer, self.cx.repair);
-                let origin = Origin { peer, seq: Some(seq), is_recovered: true, repair, late_us };
+                let origin =
+                    Origin { peer, seq: Some(seq), class: None, is_recovered: true, repair, late_us };
                 self.cx.recovered.commit(origin, packet.len());
                 self.on_injected(late_us);
             }

@@ -20,7 +20,14 @@ impl Host {
     fn come(&mut self, now_us: u64, places: &[u64]) {
         for &place in places {
             let (seq, packet) = (Seq(place), place.to_be_bytes());
-            let origin = Origin { peer: 0, seq: Some(seq), is_recovered: false, repair: None, late_us: None };
+            let origin = Origin {
+                peer: 0,
+                seq: Some(seq),
+                class: None,
+                is_recovered: false,
+                repair: None,
+                late_us: None,
+            };
             self.line.push(now_us, seq, (origin, &packet), &mut self.queue, &mut |_, _| {});
         }
         self.turn(now_us);
@@ -146,8 +153,14 @@ fn long_packets_are_held_as_far_as_there_are_bytes_for_them() {
     let packet = vec![7; 60_000];
     let fit = (RESEQUENCE_BYTES_MAX / packet.len()) as u64;
     let mut push = |line: &mut Resequencer, seq| {
-        let origin =
-            Origin { peer: 0, seq: Some(Seq(seq)), is_recovered: false, repair: None, late_us: None };
+        let origin = Origin {
+            peer: 0,
+            seq: Some(Seq(seq)),
+            class: None,
+            is_recovered: false,
+            repair: None,
+            late_us: None,
+        };
         line.push(0, Seq(seq), (origin, &packet), &mut queue, &mut |_, _| {});
         queue.len()
     };
@@ -164,7 +177,14 @@ fn long_packets_are_held_as_far_as_there_are_bytes_for_them() {
 fn a_queue_without_room_delays_packets_and_keeps_their_order() {
     let mut line = Resequencer::new(LIMIT_US);
     let mut queue = Queue::new(8, 800);
-    let origin = |seq| Origin { peer: 0, seq: Some(seq), is_recovered: false, repair: None, late_us: None };
+    let origin = |seq| Origin {
+        peer: 0,
+        seq: Some(seq),
+        class: None,
+        is_recovered: false,
+        repair: None,
+        late_us: None,
+    };
     let mut got = Vec::new();
     for place in (0..40).map(Seq).filter(|&place| place != Seq(3)) {
         line.push(0, place, (origin(place), b"packet"), &mut queue, &mut |_, _| {});

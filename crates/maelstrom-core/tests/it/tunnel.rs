@@ -204,6 +204,31 @@ fn a_class_without_protection_travels_beside_the_stream() {
     assert_eq!(pair.recovered[B].len(), 400 - lost, "only those without protection stay lost");
 }
 
+/// Routers change a recorded route, so that no packet with one is protected beside a tunnel.
+#[test]
+fn a_recovered_packet_with_options_counts_for_its_class() {
+    let matches = Match { length: Some(500..=1_000), ..Match::default() };
+    let class = Class { name: "long".to_owned(), matches, protect: Protect::Auto, late_us: None };
+    let with = |side| Config { classes: vec![class.clone()], ..tunnel(side) };
+    let mut pair = Pair::up([with(A), with(B)]);
+    pair.lose_datagram = Box::new(coin(3, 0.02));
+    for n in 0..1_000_u16 {
+        let mut packet = udp(A, n, &[n as u8; 600]);
+        packet.splice(20..20, [7, 3, 4, 0]);
+        packet[0] = 0x46;
+        let len = packet.len() as u16;
+        packet[2..4].copy_from_slice(&len.to_be_bytes());
+        pair.send_by_tunnel(A, &[packet]);
+        pair.advance(1_000);
+    }
+    pair.lose_datagram = Box::new(|| false);
+    pair.advance(1_000_000);
+    let of_class = |side: usize| pair.gateways[side].classes().next().expect("a class").1;
+    assert_eq!(of_class(A).protected, 1_000);
+    let recovered = pair.status(B, |peer| peer.ingress.recovered_packets);
+    assert!(recovered > 10 && of_class(B).recovered == recovered, "{recovered} {:?}", of_class(B));
+}
+
 #[test]
 fn what_does_not_belong_to_the_pair_is_not_sent_and_not_taken() {
     let mut pair = Pair::up([tunnel(A), tunnel(B)]);

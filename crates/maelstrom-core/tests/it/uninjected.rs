@@ -2,6 +2,7 @@
 
 use crate::pair::{A, B, Pair, config, run};
 use maelstrom_core::counters::Uninjected;
+use maelstrom_core::{Class, Config, Match, Protect};
 
 #[test]
 fn what_the_driver_cannot_inject_stays_lost_and_is_counted_by_reason() {
@@ -22,6 +23,23 @@ fn what_the_driver_cannot_inject_stays_lost_and_is_counted_by_reason() {
     assert_eq!(counts.uninjected.count(Uninjected::Returning), refused);
     assert_eq!(report.recovered, pair.recovered[B].len() as u64);
     assert!(report.recovered == counts.recovered_packets && report.recovered > 20, "{report:?}");
+}
+
+#[test]
+fn a_class_does_not_count_as_recovered_what_the_kernel_never_got() {
+    let class =
+        Class { name: "all".to_owned(), matches: Match::default(), protect: Protect::Auto, late_us: None };
+    let with = |side| Config { classes: vec![class.clone()], ..config(side) };
+    let mut pair = Pair::up([with(A), with(B)]);
+    let recovered = |pair: &Pair| pair.gateways[B].classes().next().expect("a class").1.recovered;
+    let refused = |pair: &Pair| pair.status(B, |peer| peer.ingress.uninjected.count(Uninjected::Returning));
+    pair.refuse[B] = Some(Uninjected::Returning);
+    run(&mut pair, 600, 3, 0.05);
+    assert!(refused(&pair) > 20 && recovered(&pair) == 0, "{} of {}", recovered(&pair), refused(&pair));
+    pair.refuse[B] = None;
+    run(&mut pair, 600, 8, 0.05);
+    assert!(pair.recovered[B].len() > 20);
+    assert_eq!(recovered(&pair), pair.recovered[B].len() as u64);
 }
 
 #[test]
