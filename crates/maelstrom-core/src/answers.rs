@@ -62,6 +62,11 @@ impl Answers {
         self.cache.push(now_us, entry, symbol, is_tcp && self.mode == Requests::Udp);
     }
 
+    /// Forgets the packets that have been kept for their time.
+    pub(crate) fn expire(&mut self, now_us: u64) {
+        self.cache.expire(now_us);
+    }
+
     /// Whether there is a packet to answer with, in a datagram that is `overhead` bytes longer than the
     /// symbol on the link. Returns the budget that it would leave.
     ///
@@ -87,10 +92,10 @@ impl Answers {
     }
 
     /// The packets that are kept, by flow, if that `is_wanted`.
-    pub(crate) fn kept(&self, is_wanted: impl Fn(&FlowEnds) -> bool) -> Kept {
+    pub(crate) fn kept(&self, now_us: u64, is_wanted: impl Fn(&FlowEnds) -> bool) -> Kept {
         let (bytes_max, keep_us) = self.cache.bounds();
         let mut kept = Kept { bytes_max: bytes_max as u64, keep_us, ..Kept::default() };
-        self.cache.iter().for_each(|cached| kept.add(&cached, &is_wanted));
+        self.cache.iter(now_us).for_each(|cached| kept.add(&cached, &is_wanted));
         kept.finish();
         kept
     }

@@ -33,7 +33,7 @@ pub(crate) struct Cached<'a> {
 }
 
 /// A ring of the newest packets, bounded in bytes and in time. All memory is allocated when the time is first
-/// set.
+/// set. Packets that are too old leave it with the next one, or at [`Cache::expire`].
 ///
 /// The ring turns back to its start as soon as there is as much room there as it holds. A slow stream thus
 /// touches a small part of the memory.
@@ -92,11 +92,16 @@ impl Cache {
         self.head = 0;
     }
 
-    /// Keeps the next packet of the stream, without its bytes if it `is_excluded`.
-    pub(crate) fn push(&mut self, now_us: u64, entry: Entry, symbol: &Symbol<'_>, is_excluded: bool) {
+    /// Forgets the packets that have been kept for their time.
+    pub(crate) fn expire(&mut self, now_us: u64) {
         while self.slots.front().is_some_and(|slot| slot.at_us + self.keep_us < now_us) {
             self.slots.pop_front();
         }
+    }
+
+    /// Keeps the next packet of the stream, without its bytes if it `is_excluded`.
+    pub(crate) fn push(&mut self, now_us: u64, entry: Entry, symbol: &Symbol<'_>, is_excluded: bool) {
+        self.expire(now_us);
         if self.slots_max == 0 || self.keep_us == 0 {
             return;
         }
@@ -147,9 +152,10 @@ impl Cache {
         self.slots.get(self.position(seq)?).map(|slot| slot.len)
     }
 
-    /// The packets with their bytes, oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Cached<'_>> {
-        self.slots.iter().filter(|slot| slot.len > 0).map(|slot| Cached {
+    /// The packets with their bytes that are not too old, oldest first.
+    pub(crate) fn iter(&self, now_us: u64) -> impl Iterator<Item = Cached<'_>> {
+        let is_kept = move |slot: &&Slot| slot.len > 0 && slot.at_us + self.keep_us >= now_us;
+        self.slots.iter().filter(is_kept).map(|slot| Cached {
             symbol: &self.bytes[slot.offset..slot.offset + slot.len],
             at_us: slot.at_us,
             answers: slot.answers,
@@ -255,6 +261,23 @@ mod tests {
         }
         assert_eq!(kept(&mut cache, 20_000).len(), 9, "11 in 10 ms, two of them without bytes");
         assert!(highest < 60_000, "{highest} bytes used for 11 packets");
+    }
+
+    #[test]
+    fn packets_leave_when_their_time_is_over_though_no_further_one_comes() {
+        let mut cache = Cache::new(1 << 16);
+        cache.set_keep_us(10_000);
+        (0..3).for_each(|n| push(&mut cache, 1_000 * n, n, 10));
+        for (now_us, count) in [(10_000, 3), (11_000, 2), (12_000, 1), (12_001, 0)] {
+            assert_eq!(cache.iter(now_us).count(), count, "{now_us}");
+            cache.expire(now_us);
+            assert_eq!(cache.slots.len(), count, "{now_us}");
+        }
+        assert_eq!(cache.answer(Seq(2)).map(|_| ()), Err(Absent::Gone));
+        push(&mut cache, 20_000, 3, 10);
+        // Nothing is kept while the round-trip time is not known.
+        cache.set_keep_us(0);
+        assert_eq!(cache.iter(20_001).count(), 0);
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Cache {
         let peers = config.peers.iter().zip(gateway.peers()).enumerate();
         let peers = peers.map(|(at, (file, peer))| {
             let names = (file.name.clone(), file.moving());
-            PeerCache::of(now_us, names, peer.config.address, gateway.kept(at, is_wanted))
+            PeerCache::of(now_us, names, peer.config.address, gateway.kept(now_us, at, is_wanted))
         });
         Self { schema: SCHEMA.to_owned(), peers: peers.collect() }
     }

@@ -65,6 +65,7 @@ impl Egress {
 
     /// Must be called ten times a second. Returns whether the rate changes.
     pub(crate) fn on_tick(&mut self, now_us: u64) -> bool {
+        self.answers.expire(now_us);
         self.sender.loss.on_tick(now_us);
         let refused = self.sender.caps.refusal();
         self.sender.caps.on_tick();

@@ -16,8 +16,8 @@ const COPY_OVERHEAD: usize = 2 * (SEALED_HEADER + TAG + Half::HEADER) + 17;
 
 impl Egress {
     /// The packets that are kept to answer requests, by flow, if that `is_wanted`.
-    pub(crate) fn kept(&self, is_wanted: impl Fn(&FlowEnds) -> bool) -> Kept {
-        self.answers.kept(is_wanted)
+    pub(crate) fn kept(&self, now_us: u64, is_wanted: impl Fn(&FlowEnds) -> bool) -> Kept {
+        self.answers.kept(now_us, is_wanted)
     }
 
     /// Sends the packets that the peer asks for, as far as they are kept and the budget allows.

@@ -21,10 +21,11 @@ impl Gateway {
         &self.rejected
     }
 
-    /// The packets for the site of a peer that are kept to answer requests, by flow; the peer is given by its
-    /// number in the configuration. Looks at each packet, and lists the flows that `is_wanted` admits.
-    pub fn kept(&self, peer: usize, is_wanted: impl Fn(&FlowEnds) -> bool) -> Kept {
-        self.peers[peer].egress.kept(is_wanted)
+    /// The packets for the site of a peer that are kept at `now_us` to answer requests, by flow; the peer is
+    /// given by its number in the configuration. Looks at each packet, and lists the flows that `is_wanted`
+    /// admits.
+    pub fn kept(&self, now_us: u64, peer: usize, is_wanted: impl Fn(&FlowEnds) -> bool) -> Kept {
+        self.peers[peer].egress.kept(now_us, is_wanted)
     }
 
     /// Counts of packets for tunnels that were dropped, by reason.

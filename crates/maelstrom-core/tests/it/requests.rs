@@ -60,7 +60,7 @@ fn the_packets_that_are_kept_are_counted_by_flow() {
     stream(&mut pair, 0..500, |_| false);
     let lost = stream(&mut pair, 500..560, |_| true);
     stream(&mut pair, 560..1_500, |_| false);
-    let kept = pair.gateways[A].kept(0, |_| true);
+    let kept = pair.gateways[A].kept(pair.now_us, 0, |_| true);
     let [(ends, flow)] = kept.flows.iter().collect::<Vec<_>>()[..] else { panic!("{kept:?}") };
     assert_eq!((ends.source, ends.destination), ([10, 81, 1, 10].into(), [10, 81, 2, 10].into()));
     assert_eq!((ends.protocol, ends.ports.is_some()), (Some(17), true));
@@ -71,11 +71,17 @@ fn the_packets_that_are_kept_are_counted_by_flow() {
     assert!(flow.answers > 20 && flow.answers == answers, "{} of {answers} for {}", flow.answers, lost.len());
     assert!(flow.oldest_us < flow.newest_us && flow.newest_us <= pair.now_us);
     assert!(kept.bytes <= kept.bytes_max && kept.keep_us > 2 * RTT_US);
-    // Each packet drops those that are too old.
+    assert!(pair.gateways[B].kept(pair.now_us, 0, |_| true).flows.is_empty(), "nothing has left there");
+    // Those that are too old do not count, whether or not further ones come.
+    let packets = |pair: &Pair| pair.gateways[A].kept(pair.now_us, 0, |_| true).packets;
+    pair.advance(kept.keep_us - 10_000);
+    assert!((50..150).contains(&packets(&pair)), "{}", packets(&pair));
+    pair.advance(10_000);
+    assert_eq!(packets(&pair), 0);
     pair.advance(1_000_000);
+    assert_eq!(packets(&pair), 0);
     stream(&mut pair, 2_000..2_001, |_| false);
-    assert_eq!(pair.gateways[A].kept(0, |_| true).packets, 1);
-    assert!(pair.gateways[B].kept(0, |_| true).flows.is_empty(), "nothing has left there");
+    assert_eq!(packets(&pair), 1);
 }
 
 #[test]
@@ -237,6 +243,9 @@ fn packets_that_have_left_the_cache_are_not_answered_for() {
     send(&mut liar, 1);
     assert_eq!(ask(&mut liar, 151), (1, 2));
     assert_eq!(ask(&mut liar, 200), (2, 2));
+    // No further packet leaves.
+    liar.wait(2);
+    assert_eq!(ask(&mut liar, 200), (2, 3));
 }
 
 /// With `udp`, TCP's packets are left to TCP.
