@@ -58,8 +58,7 @@ impl Answers {
             return;
         }
         self.budget = (self.budget + packet.as_slice().len() as u64).min(BUDGET_PART * BUDGET_MAX);
-        let is_tcp = packet.transport().is_some_and(|(protocol, _)| protocol == TCP);
-        self.cache.push(now_us, entry, symbol, is_tcp && self.mode == Requests::Udp);
+        self.cache.push(now_us, entry, symbol, self.mode == Requests::Udp && is_tcp(packet));
     }
 
     /// Forgets the packets that have been kept for their time.
@@ -103,6 +102,11 @@ impl Answers {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.cache.memory_bytes()
     }
+}
+
+/// Whether [`Requests::Udp`] excepts a packet.
+pub(crate) fn is_tcp(packet: &Packet<'_>) -> bool {
+    packet.transport().is_some_and(|(protocol, _)| protocol == TCP)
 }
 
 fn unanswered(absent: Absent) -> Unanswered {

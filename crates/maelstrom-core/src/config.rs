@@ -48,7 +48,7 @@ pub enum Requests {
     /// All packets.
     #[default]
     All,
-    /// All but TCP's.
+    /// All but TCP's, which the end that answers leaves out.
     Udp,
     /// None.
     Off,

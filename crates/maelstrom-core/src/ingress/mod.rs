@@ -178,6 +178,7 @@ impl Ingress {
             self.counts.too_long += 1;
             return;
         }
+        self.rung.on_packet(packet, self.ledger.newest());
         let hash = cx.identity.hash(packet);
         let symbol = Symbol::new(packet, hash, MutableFields::default());
         let traits = Traits::of(packet, cx.identity);

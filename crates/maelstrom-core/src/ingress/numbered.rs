@@ -126,6 +126,7 @@ impl Ingress {
             self.counts.foreign_packets += 1;
             return;
         };
+        self.rung.on_packet(&packet, self.ledger.newest());
         let fields = packet.mutable_fields();
         if matches!(Ecn::of(fields.tos), Ecn::Ect0 | Ecn::Ce) {
             self.congestion.on_markable(self.ledger.newest());

@@ -9,6 +9,10 @@
 //! - the batch is older than an eighth of the round-trip time, and the code would take longer than an
 //!   answer.
 //!
+//! A far end with [`Requests::Udp`] sends no copies of TCP's packets, and nothing tells which of the missing
+//! ones these are. With that setting here too, the rung asks for every packet of a batch, so that those of
+//! UDP come as copies: at once if packets of TCP arrive, and else with the second request.
+//!
 //! Each place is asked for at most twice. A batch with a deficit above [`DEFICIT_MAX`] is an overflow: a
 //! queue dropped it, and its senders must learn of that.
 
@@ -17,9 +21,11 @@ use std::collections::VecDeque;
 use fec::{Decoder, SymbolId};
 
 use super::RequestCounts;
+use crate::answers::is_tcp;
 use crate::arrivals::{Arrivals, Place};
 use crate::config::Requests;
 use crate::congestion::Congestion;
+use crate::packet::Packet;
 use crate::wire::{DEFICIT_MAX, RecipeView, Request, Sum, WINDOW_MAX};
 use foundation::Seq;
 
@@ -40,6 +46,8 @@ const LATE_MIN_US: u64 = 10_000;
 const NAMED_WITHIN: u64 = 192;
 /// Longest time between two repairs that counts as their pace, in microseconds.
 const PAUSE_MAX_US: u64 = 100_000;
+/// Number of places for which one packet of TCP shows that others may be missing.
+const TCP_WITHIN: u64 = 2_048;
 
 /// The missing places, and those that were asked for.
 pub(super) struct Rung {
@@ -55,6 +63,8 @@ pub(super) struct Rung {
     overflown: Seq,
     /// Last packet that a datagram of names has named.
     named_apart: u64,
+    /// Place up to which packets of TCP may be missing, as those that arrived show.
+    tcp_until: Seq,
     /// Oldest place whose answer may be on the way.
     pending: Option<Seq>,
     next_look_us: Option<u64>,
@@ -160,6 +170,7 @@ impl Rung {
             unknown: Vec::with_capacity(UNKNOWN_MAX),
             overflown: Seq(0),
             named_apart: 0,
+            tcp_until: Seq(0),
             pending: None,
             next_look_us: None,
         }
@@ -181,6 +192,13 @@ impl Rung {
     /// Takes the time by which repairs come later than their packets because of their path.
     pub(super) fn set_lag(&mut self, lag_us: u64) {
         self.lag_us = lag_us;
+    }
+
+    /// Notes a packet that arrived while `newest` was the newest place.
+    pub(super) fn on_packet(&mut self, packet: &Packet<'_>, newest: Seq) {
+        if self.mode == Requests::Udp && is_tcp(packet) {
+            self.tcp_until = newest.plus(TCP_WITHIN);
+        }
     }
 
     /// Notes an authentic repair.
@@ -364,8 +382,8 @@ impl Rung {
         batch.iter().filter(|place| !place.is_determined).count() as u64
     }
 
-    /// Asks for `count` packets of a batch, less those that may be on the way. `asked_us`: the time by the
-    /// clock, from which on the answer is awaited.
+    /// Asks for `count` packets of a batch, less those that may be on the way, or for all of it. `asked_us`:
+    /// the time by the clock, from which on the answer is awaited.
     fn request(
         &mut self,
         now_us: u64,
@@ -374,8 +392,10 @@ impl Rung {
         batch: &[Unknown],
         count: usize,
     ) -> Option<Request> {
-        // TCP's packets are not answered for, so that no choice of the others solves the batch.
-        let every = self.mode == Requests::Udp;
+        // TCP's packets are not answered for, and the others that no equation determines may be too few.
+        let is_short =
+            |seq: Seq| seq < self.tcp_until || self.find(seq).is_ok() && self.may_ask(now_us, late_us, seq);
+        let every = self.mode == Requests::Udp && batch.iter().any(|place| is_short(place.seq));
         let may_help = |place: &&Unknown| (every || !place.is_determined) && !place.is_awaited;
         let wanted = || batch.iter().filter(may_help).map(|place| place.seq);
         let count = if every && count > 0 { wanted().count().min(usize::from(DEFICIT_MAX)) } else { count };
@@ -485,5 +505,43 @@ mod tests {
         // Those that came, or are settled, make room for older ones.
         rung.asked.truncate(ASKED_MAX / 2);
         assert!(rung.may_ask(LATER_US, 1_000, Seq(10)));
+    }
+
+    /// Ten packets are missing, of which four would do. None of these comes.
+    #[test]
+    fn a_request_for_all_but_tcp_is_for_every_packet_where_tcp_is_or_the_first_one_fails() {
+        let place = |at| Unknown { seq: Seq(at), is_determined: at < 16, is_named: true, is_awaited: false };
+        let batch: Vec<_> = (10..20).map(place).collect();
+        for (mode, again) in [(Requests::All, 16..20), (Requests::Udp, 10..20)] {
+            let mut rung = Rung::new(mode);
+            let mut request = |now_us| {
+                let request = rung.request(now_us, now_us, 1_000, &batch, 4)?;
+                Some((request.deficit, request.places().map(|seq| seq.0).collect::<Vec<_>>()))
+            };
+            assert_eq!(request(0), Some((4, (16..20).collect())), "{mode:?}");
+            assert_eq!(request(999), None, "{mode:?}: the answer may be on the way");
+            assert_eq!(request(1_000), Some((again.clone().count() as u8, again.collect())), "{mode:?}");
+        }
+        let packet = |protocol: u8| {
+            let mut packet = crate::packet::tests::udp4([10, 0, 1, 1], [10, 0, 2, 1], 1, &[0; 40]);
+            packet[9] = protocol;
+            packet
+        };
+        for (mode, protocol, newest, asked) in [
+            (Requests::Udp, 6, 5, 10),
+            (Requests::Udp, 17, 5, 4),
+            (Requests::All, 6, 5, 4),
+            (Requests::Udp, 6, 0, 10),
+        ] {
+            let mut rung = Rung::new(mode);
+            rung.on_packet(&Packet::new_checked(&packet(protocol)).unwrap(), Seq(newest));
+            let request = rung.request(0, 0, 1_000, &batch, 4).expect("a request");
+            assert_eq!(request.deficit, asked, "{mode:?}, {protocol}");
+        }
+        let mut rung = Rung::new(Requests::Udp);
+        rung.on_packet(&Packet::new_checked(&packet(6)).unwrap(), Seq(5));
+        let later: Vec<_> =
+            batch.iter().map(|place| Unknown { seq: place.seq.plus(TCP_WITHIN), ..*place }).collect();
+        assert_eq!(rung.request(0, 0, 1_000, &later, 4).expect("a request").deficit, 4, "long after TCP");
     }
 }

@@ -364,7 +364,8 @@ diagnostics::settings! {
         }
         /// Packets that are requested from the far gateway if repairs do not bring them back in time, and
         /// that are sent again when the far gateway requests them: all packets, all but those of TCP (`udp`),
-        /// or none. A copy comes one round trip later.
+        /// or none. A copy comes one round trip later. The gateway that sends again leaves out those of TCP,
+        /// so that both need `udp`.
         requests: Requests {
             form: Choice(&[("all", Requests::All), ("udp", Requests::Udp), ("off", Requests::Off)]),
             default: Fallback::Toml("\"all\""),
