@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::latest::Bursts;
 use super::{Advice, Trial, settings};
 
 /// Schema of the document.
@@ -21,7 +22,8 @@ pub(super) struct Document {
 struct PeerAdvice {
     /// Label of the peer.
     peer: String,
-    /// Packets, from the latest on, on whose losses each code ran.
+    /// Packets, from the latest on, on whose losses each code ran. Those of bursts that are left out are not
+    /// in it.
     packets: u64,
     /// Share of packets that may stay lost or come too late.
     target: f64,
@@ -40,8 +42,10 @@ struct PeerAdvice {
     codes: Vec<TriedCode>,
     /// The best of them.
     proposals: Proposals,
-    /// Losses that no window recovers.
+    /// The latest losses that no window recovers.
     bursts_no_window_recovers: Hopeless,
+    /// The latest losses that none of the codes recovers as a whole. The figures of the codes leave them out.
+    bursts_left_out: Hopeless,
 }
 
 /// One code on the losses.
@@ -55,8 +59,8 @@ struct TriedCode {
     residual: f64,
     /// Share of packets that are recovered too late.
     late: f64,
-    /// Delay of recovered packets, in packets.
-    delay_packets: DelayQuantiles,
+    /// Delay of recovered packets, in packets; null if none was recovered.
+    delay_packets: Option<DelayQuantiles>,
     /// Repair bytes per hundred bytes of packets.
     overhead_percent: f64,
     /// Processor time to encode and to decode a packet, in nanoseconds.
@@ -83,7 +87,7 @@ struct Proposals {
     least_processor_time: Option<TriedCode>,
 }
 
-/// Bursts that are too long for any window.
+/// Bursts that are too long.
 #[derive(Debug, Serialize)]
 struct Hopeless {
     /// Number of these bursts.
@@ -102,10 +106,9 @@ impl PeerAdvice {
     fn of(advice: &Advice<'_>) -> Self {
         let [fewest_bytes, shortest_delay, least_processor_time] =
             advice.proposals().map(|(_, trial)| trial.map(TriedCode::of));
-        let [bursts, packets, _] = advice.hopeless;
         Self {
             peer: advice.peer.label(),
-            packets: advice.packets,
+            packets: advice.latest.recorded,
             target: advice.target,
             rate_in_force: advice.peer.rate.clone(),
             window_in_force: advice.peer.window,
@@ -114,20 +117,27 @@ impl PeerAdvice {
             is_sparse: advice.is_sparse(),
             codes: advice.trials.iter().map(TriedCode::of).collect(),
             proposals: Proposals { fewest_bytes, shortest_delay, least_processor_time },
-            bursts_no_window_recovers: Hopeless { bursts, packets },
+            bursts_no_window_recovers: Hopeless::of(advice.latest.hopeless),
+            bursts_left_out: Hopeless::of(advice.latest.outages),
         }
+    }
+}
+
+impl Hopeless {
+    fn of(bursts: Bursts) -> Self {
+        Self { bursts: bursts.count, packets: bursts.packets }
     }
 }
 
 impl TriedCode {
     fn of(trial: &Trial) -> Self {
-        let [p50, p99] = trial.delays.map(|packets| packets as u64);
+        let quantiles = |[p50, p99]: [usize; 2]| DelayQuantiles { p50: p50 as u64, p99: p99 as u64 };
         Self {
             code: trial.schedule.to_string(),
             settings: settings(&trial.schedule),
             residual: trial.residual,
             late: trial.late,
-            delay_packets: DelayQuantiles { p50, p99 },
+            delay_packets: trial.delays.map(quantiles),
             overhead_percent: 100.0 * trial.overhead,
             ns_per_packet: trial.ns,
         }

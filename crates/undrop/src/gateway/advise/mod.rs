@@ -1,6 +1,7 @@
 //! `undrop gateway advise`: the recorded losses of a link through every code, and three proposals.
 
 mod document;
+mod latest;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ use super::status::Socket;
 use crate::failure::usage;
 use crate::output;
 use document::Document;
+use latest::{Latest, longest_of_windows, longest_recovered};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,9 +40,11 @@ const SYMBOL_HEAD: usize = 12;
 
 /// Try every code on the recorded losses of a link, and propose three.
 ///
-/// The real encoder and decoder run over the trace of `undrop gateway losses`. These are losses of packets
-/// from the peer to this gateway, so the proposals are for the peer's file. Losses are those of the link at
-/// the time of the record; a code that sends more may cause others.
+/// The real encoder and decoder run over the latest part of the trace of `undrop gateway losses`: at most
+/// 100,000 packets, after long gaps between losses were shortened. Outages that no code recovers are counted
+/// and left out. These are losses of packets from the peer to this gateway, so the proposals are for the
+/// peer's file. Losses are those of the link at the time of the record; a code that sends more may cause
+/// others.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -85,8 +89,8 @@ struct Trial {
     /// Share of packets that stay lost, and of those that come too late.
     residual: f64,
     late: f64,
-    /// Median and 99th percentile of the delay of recovered packets, in packets.
-    delays: [usize; 2],
+    /// Median and 99th percentile of the delay of recovered packets, in packets; `None` if there are none.
+    delays: Option<[usize; 2]>,
     /// Repair bytes for each byte of the packets.
     overhead: f64,
     /// Time to encode and to decode a packet, in nanoseconds.
@@ -97,18 +101,21 @@ impl Trial {
     fn failing(&self) -> f64 {
         self.residual + self.late
     }
+
+    /// Delay of recovered packets, for comparisons. A code that recovers nothing comes last.
+    fn slowness(&self) -> [usize; 2] {
+        self.delays.map_or([usize::MAX; 2], |[p50, p99]| [p99, p50])
+    }
 }
 
 /// All codes on the trace of one peer.
 struct Advice<'a> {
     peer: &'a PeerLosses,
     target: f64,
-    packets: u64,
+    latest: Latest,
     /// Number of packets after which a recovered one is too late; the greatest number if that is not known.
     late: usize,
     trials: Vec<Trial>,
-    /// Bursts that no window recovers, packets in them, and lost packets in all.
-    hopeless: [u64; 3],
 }
 
 impl<'a> Advice<'a> {
@@ -128,8 +135,7 @@ impl<'a> Advice<'a> {
                 trials.push(try_code(schedule, &latest, late, usize::from(args.size))?);
             }
         }
-        let packets = latest.recorded;
-        Ok(Self { peer, target: args.residual, packets, late, trials, hopeless: hopeless(&peer.trace) })
+        Ok(Self { peer, target: args.residual, latest, late, trials })
     }
 
     /// Codes that reach the target, or else those that leave little more than the best one.
@@ -142,11 +148,9 @@ impl<'a> Advice<'a> {
     /// The codes with the fewest bytes, the shortest delay, and the least processor time.
     fn proposals(&self) -> [(&'static str, Option<&Trial>); 3] {
         let bytes = self.candidates().min_by(|a, b| a.overhead.total_cmp(&b.overhead));
-        let delay = self.candidates().min_by(|a, b| {
-            (a.delays[1], a.delays[0])
-                .cmp(&(b.delays[1], b.delays[0]))
-                .then(a.overhead.total_cmp(&b.overhead))
-        });
+        let delay = self
+            .candidates()
+            .min_by(|a, b| a.slowness().cmp(&b.slowness()).then(a.overhead.total_cmp(&b.overhead)));
         [
             ("fewest bytes", bytes),
             ("shortest delay", delay),
@@ -157,14 +161,21 @@ impl<'a> Advice<'a> {
     fn text(&self) -> String {
         let label = self.peer.label();
         if self.trials.is_empty() {
+            let but = match self.latest.outages.count {
+                0 => String::new(),
+                count => format!(
+                    " but {count} bursts of more than {} packets, which none of the codes recovers",
+                    longest_recovered()
+                ),
+            };
             return format!(
-                "packets from {label}: nothing lost since the gateway's start, so that there is nothing to advise"
+                "packets from {label}: nothing lost since the gateway's start{but}, so that there is nothing to advise"
             );
         }
         let mut text = format!(
             "packets from {label}: {} codes on the losses of the last {} packets; target: at most {:e} lost or late\n\n",
             self.trials.len(),
-            self.packets,
+            self.latest.recorded,
             self.target
         );
         let _ = writeln!(
@@ -181,18 +192,33 @@ impl<'a> Advice<'a> {
             let _ = write!(text, "\n{title}: {}\n{}", trial.schedule, difference(&trial.schedule));
         }
         text.push_str(&self.caveats());
-        let [bursts, packets, lost] = self.hopeless;
-        if bursts > 0 {
-            let share = 100.0 * packets as f64 / lost as f64;
-            let _ = write!(
+        text.push_str(&self.long_bursts());
+        text.truncate(text.trim_end().len());
+        text
+    }
+
+    /// Bursts that windows or all codes leave.
+    fn long_bursts(&self) -> String {
+        let Latest { lost, hopeless, outages, .. } = &self.latest;
+        if hopeless.count == 0 {
+            return String::new();
+        }
+        let share = 100.0 * hopeless.packets as f64 / (lost + outages.packets) as f64;
+        let mut text = format!(
+            "\n{} bursts of more than {} packets, with {share:.1} % of the lost packets, are longer than any window of \
+             {WINDOW_LONG} at {} recovers.\nLayers with wide interleaves recover some of them, later.\n",
+            hopeless.count,
+            longest_of_windows(),
+            Targets::RATE_MAX
+        );
+        if outages.count > 0 {
+            let _ = writeln!(
                 text,
-                "\n{bursts} bursts of more than {} packets, with {share:.1} % of the lost packets, are longer than any window of \
-                 {WINDOW_LONG} at {} recovers.\nLayers with wide interleaves recover some of them, later.\n",
-                longest_recovered(),
-                Targets::RATE_MAX
+                "The figures leave out {} of them, of more than {} packets, which none of these codes recovers as a whole.",
+                outages.count,
+                longest_recovered()
             );
         }
-        text.truncate(text.trim_end().len());
         text
     }
 
@@ -226,7 +252,7 @@ impl<'a> Advice<'a> {
             trial.schedule.to_string(),
             trial.residual,
             trial.late,
-            format!("{}, {}", ms(trial.delays[0]), ms(trial.delays[1])),
+            trial.delays.map_or("-".to_owned(), |[p50, p99]| format!("{}, {}", ms(p50), ms(p99))),
             100.0 * trial.overhead,
             trial.ns,
             if self.is_in_force(&trial.schedule) { " *" } else { "" }
@@ -285,43 +311,6 @@ fn difference(schedule: &Schedule) -> String {
     format!(" [code]\n{old}{new}")
 }
 
-/// The latest part of a trace, with its long gaps shortened: packets that no repair connects with a loss
-/// change nothing.
-struct Latest {
-    runs: Vec<u32>,
-    /// Packets of these runs, and those that they stand for.
-    packets: u64,
-    recorded: u64,
-    lost: u64,
-}
-
-impl Latest {
-    fn of(trace: &[u32]) -> Self {
-        /// Longer than every code remembers.
-        const GAP_MAX: u32 = HISTORY as u32 + WINDOW_LONG as u32;
-        let mut latest = Self { runs: Vec::new(), packets: 0, recorded: 0, lost: 0 };
-        for run in trace.chunks(2).rev() {
-            let (arrived, lost) = (run[0], run.get(1).copied().unwrap_or(0));
-            let packets = u64::from(arrived.min(GAP_MAX)) + u64::from(lost);
-            if latest.lost > 0 && latest.packets + packets > PACKETS[1] {
-                break;
-            }
-            // In reverse.
-            latest.runs.extend([lost, arrived.min(GAP_MAX)]);
-            latest.packets += packets;
-            latest.recorded += u64::from(arrived) + u64::from(lost);
-            latest.lost += u64::from(lost);
-        }
-        latest.runs.reverse();
-        latest
-    }
-
-    /// Share of all packets that a share of the packets of these runs is.
-    fn of_all(&self, share: f64) -> f64 {
-        share * self.packets as f64 / self.recorded.max(1) as f64
-    }
-}
-
 /// The codes that are tried.
 fn schedules() -> Vec<Schedule> {
     let highest = Targets::RATE_MAX;
@@ -366,10 +355,15 @@ fn settings(schedule: &Schedule) -> Vec<String> {
     }
 }
 
-fn try_code(schedule: Schedule, latest: &Latest, late: usize, size: usize) -> anyhow::Result<Trial> {
-    /// Longest symbol of the configuration. The simulation has its own lengths.
+/// A code as gateways use it. The simulation has its own lengths of symbols.
+fn code(schedule: &Schedule) -> Code {
+    /// Longest symbol of the configuration.
     const SYMBOL_MAX: usize = 1_536;
-    let code = schedule.code(Schedule::DELAYED, u64::from(Schedule::MAX_DELAY_MS) * 1_000, SYMBOL_MAX);
+    schedule.code(Schedule::DELAYED, u64::from(Schedule::MAX_DELAY_MS) * 1_000, SYMBOL_MAX)
+}
+
+fn try_code(schedule: Schedule, latest: &Latest, late: usize, size: usize) -> anyhow::Result<Trial> {
+    let code = code(&schedule);
     let simulation = Simulation {
         code: code.clone(),
         packets: latest.packets.clamp(PACKETS[0], PACKETS[1]),
@@ -381,11 +375,12 @@ fn try_code(schedule: Schedule, latest: &Latest, late: usize, size: usize) -> an
     let clocked =
         Simulation { packets: MEASURED, symbol: size + SYMBOL_HEAD, clock: Some(clock_ns), ..simulation };
     let cost = replay(&clocked, &latest.runs)?;
+    let delay = |quantile| report.delay_quantile(quantile);
     let too_late: u64 = report.delays.iter().skip(late.saturating_add(1)).sum();
     Ok(Trial {
         residual: latest.of_all(report.residual_loss()),
         late: latest.of_all(too_late as f64 / report.sent as f64),
-        delays: [0.5, 0.99].map(|quantile| report.delay_quantile(quantile).unwrap_or(0)),
+        delays: delay(0.5).zip(delay(0.99)).map(|(p50, p99)| [p50, p99]),
         overhead: (report.overhead() * repair_bytes(&code, size) + apart_bytes(&code)) / size as f64,
         ns: (cost.encode_ns + cost.decode_ns) / cost.sources_sent.max(1),
         schedule,
@@ -419,19 +414,6 @@ fn replay(simulation: &Simulation, trace: &[u32]) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Number of packets in the longest burst that a window at the highest rate recovers. Each of them is in as
-/// many repairs after the burst as the rate sends for a window, or in nearly as many.
-fn longest_recovered() -> u64 {
-    (f64::from(WINDOW_LONG) * Targets::RATE_MAX.as_f64()) as u64
-}
-
-/// Bursts that no window recovers, packets in them, and lost packets in all.
-fn hopeless(trace: &[u32]) -> [u64; 3] {
-    let bursts = || trace.iter().skip(1).step_by(2).map(|&burst| u64::from(burst));
-    let long = || bursts().filter(|&burst| burst > longest_recovered());
-    [long().count() as u64, long().sum(), bursts().sum()]
-}
-
 #[expect(clippy::disallowed_methods, reason = "no core: a stopwatch")]
 fn clock_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
@@ -452,7 +434,7 @@ mod tests {
     }
 
     fn trial(schedule: Schedule, residual: f64, overhead: f64, p99: usize, ns: u64) -> Trial {
-        Trial { schedule, residual, late: 0.0, delays: [1, p99], overhead, ns }
+        Trial { schedule, residual, late: 0.0, delays: Some([1, p99]), overhead, ns }
     }
 
     #[test]
@@ -462,7 +444,7 @@ mod tests {
         let advice = Advice {
             peer: &peer,
             target: 1e-5,
-            packets: 20_000,
+            latest: Latest::of(&peer.trace),
             late: 200,
             trials: vec![
                 trial(window("1/32"), 1e-3, 0.04, 300, 200),
@@ -470,7 +452,6 @@ mod tests {
                 trial(window("3/8"), 0.0, 0.41, 9, 1_400),
                 trial(Schedule::layered(), 1e-6, 0.41, 100, 100),
             ],
-            hopeless: hopeless(&peer.trace),
         };
         let names = |advice: &Advice<'_>| {
             advice
@@ -498,7 +479,8 @@ mod tests {
             (0, 0, "at 1/8 at present. It changes"),
         ] {
             let other = PeerLosses { window, stripes, ..peer.clone() };
-            let text = Advice { peer: &other, trials: advice.trials.clone(), ..advice }.text();
+            let (latest, trials) = (Latest::of(&peer.trace), advice.trials.clone());
+            let text = Advice { peer: &other, latest, trials, ..advice }.text();
             assert!(text.contains(shape) && !text.contains(" ns *"), "{text}");
         }
         for expected in [
@@ -591,24 +573,72 @@ mod tests {
     }
 
     #[test]
-    fn codes_run_over_the_latest_losses_and_shares_count_the_packets_of_long_gaps() {
-        // Days with hardly any loss, and then one packet in twenty.
-        let quiet = std::iter::repeat_n([80_000_000, 1], 2_000);
-        let bad = std::iter::repeat_n([19, 1], 6_000);
-        let trace: Vec<u32> = quiet.chain(bad).flatten().collect();
-        let latest = Latest::of(&trace);
-        assert!(latest.lost >= 4_900 && latest.packets <= PACKETS[1], "{}", latest.lost);
+    fn a_trace_that_codes_run_over_has_the_shares_of_the_whole() {
         // A single loss, and ten million packets since then.
         let single = Latest::of(&[50, 1, 10_000_000, 0]);
-        assert_eq!((single.lost, single.recorded, single.runs.len()), (1, 10_000_051, 4));
         let layers = try_code(Schedule::layered(), &single, usize::MAX, 1_300).unwrap();
         assert!(layers.residual < 1e-6, "{layers:?}");
-        // Two losses without any gap between the first and the packets before it.
-        assert_eq!(Latest::of(&[0, 2]).runs, [0, 2]);
-        assert_eq!((Latest::of(&[7, 0]).lost, Latest::of(&[]).lost), (0, 0));
         let one = Schedule::Sliding { rate: "1/40".parse().unwrap(), window: 512, density: 15 };
         let sum = |size| try_code(one.clone(), &single, usize::MAX, size).unwrap().overhead;
         assert!(sum(100) > 0.12, "names travel apart, and cost more where packets are short: {}", sum(100));
+    }
+
+    #[test]
+    fn an_outage_changes_no_proposal() {
+        let Command { args } = Command::parse_from(["advise"]);
+        let bursts = |count| [7_992, 8].repeat(count);
+        let after = |outage: [u32; 2], count| [bursts(4 - count), outage.to_vec(), bursts(count)].concat();
+        let fewest = |trace: Vec<u32>| {
+            let peer = peer(trace);
+            let advice = Advice::new(&peer, &args).unwrap();
+            let [(_, fewest), ..] = advice.proposals();
+            let fewest = fewest.unwrap();
+            (fewest.schedule.to_string(), fewest.failing() <= args.residual, advice.text())
+        };
+        let (expected, reaches, text) = fewest(bursts(4));
+        assert!(reaches && expected != schedules()[0].to_string(), "{text}");
+        for (trace, outages) in [
+            ([bursts(4), vec![300, 5_000_000, 200, 0]].concat(), 1),
+            (after([300, 2_000], 2), 1),
+            ([bursts(4), [1, 500].repeat(30)].concat(), 30),
+        ] {
+            let (found, reaches, text) = fewest(trace);
+            assert!(reaches && found == expected, "{expected} became {found}: {text}");
+            assert!(
+                text.contains(&format!("The figures leave out {outages} of them, of more than 401")),
+                "{text}"
+            );
+        }
+        let outage = peer(vec![300, 5_000_000, 200, 0]);
+        let advice = Advice::new(&outage, &args).unwrap();
+        assert!(
+            advice.text().contains("nothing lost since the gateway's start but 1 bursts"),
+            "{}",
+            advice.text()
+        );
+        let document = serde_json::to_value(Document::of(&[advice])).unwrap();
+        assert_eq!(document["peers"][0]["bursts_left_out"]["packets"], 5_000_000);
+    }
+
+    #[test]
+    fn a_code_that_recovers_nothing_has_no_delay() {
+        let all_lost = Latest { runs: vec![0, 1], ..Latest::default() };
+        let nothing = try_code(schedules()[0].clone(), &all_lost, usize::MAX, 1_300).unwrap();
+        assert_eq!(nothing.delays, None);
+        let peer = peer(Vec::new());
+        let mut advice = Advice {
+            peer: &peer,
+            target: 1.0,
+            latest: all_lost,
+            late: usize::MAX,
+            trials: vec![nothing, trial(Schedule::layered(), 0.0, 0.41, 100, 100)],
+        };
+        let [_, (_, shortest), _] = advice.proposals();
+        assert_eq!(shortest.unwrap().schedule, Schedule::layered());
+        advice.trials.truncate(1);
+        assert!(advice.text().contains(" - "), "{}", advice.text());
+        let document = serde_json::to_value(Document::of(&[advice])).unwrap();
+        assert!(document["peers"][0]["codes"][0]["delay_packets"].is_null());
     }
 
     #[test]
@@ -639,7 +669,7 @@ mod tests {
         let tried = |rate, late| try_code(window(rate), &latest, late, 1_300).unwrap();
         let (low, high) = (tried("1/32", usize::MAX), tried("1/8", usize::MAX));
         assert_eq!((high.residual, high.late), (0.0, 0.0));
-        assert!(low.delays[1] > high.delays[1] && low.overhead < high.overhead);
+        assert!(low.slowness() > high.slowness() && low.overhead < high.overhead);
         assert!(tried("1/32", 5).late > 0.001, "packets that wait for more than five others are late");
     }
 }
