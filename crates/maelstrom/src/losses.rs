@@ -487,57 +487,64 @@ pub(crate) mod tests {
     const NAMED: [(Option<&str>, &str); 3] =
         [(Some("osaka"), AT[0]), (Some("kobe"), AT[1]), (Some("nara"), AT[2])];
 
-    /// Reloads a gateway with losses; returns those of its peers after that, and the peers in the record and
-    /// in that beside it.
-    fn reloaded(
-        place: &str,
-        former: &mut GatewayConfig,
-        wanted: &mut GatewayConfig,
-    ) -> (Vec<u64>, [String; 2]) {
+    /// Reloads a gateway with losses from each configuration to the next; returns the losses of its peers
+    /// after that, and the peers in the record and in those beside it.
+    fn reloaded(place: &str, configs: &[&GatewayConfig]) -> (Vec<u64>, [String; 3]) {
         let directory = std::env::temp_dir().join(format!("undrop-losses-{}-{place}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        let path = directory.join("losses.json");
-        former.gateway.loss_record = Some(path.clone());
-        wanted.gateway.loss_record = Some(path.clone());
-        let mut gateway = gateway_with_losses(former);
-        let left = gateway.reconfigure(core_config(wanted, 1_500).unwrap()).unwrap();
+        let mut configs: Vec<GatewayConfig> = configs.iter().map(|&config| config.clone()).collect();
+        for config in &mut configs {
+            config.gateway.loss_record = Some(directory.join("losses.json"));
+        }
+        let mut gateway = gateway_with_losses(&configs[0]);
         let mut losses = LossSocket { control: None, next_us: 0, store: Store::default() };
-        losses.follow(0, &mut gateway, (former, wanted), &left);
-        losses.close(&gateway, wanted);
+        for pair in configs.windows(2) {
+            let left = gateway.reconfigure(core_config(&pair[1], 1_500).unwrap()).unwrap();
+            losses.follow(0, &mut gateway, (&pair[0], &pair[1]), &left);
+        }
+        losses.close(&gateway, configs.last().unwrap());
         let labels = |file: &str| {
             let Ok(text) = fs::read(directory.join(file)) else { return "none".to_owned() };
             let document: serde_json::Value = serde_json::from_slice(&text).unwrap();
             let losses: Losses = serde_json::from_value(document["losses"].clone()).unwrap();
             losses.peers.iter().map(PeerLosses::label).collect::<Vec<_>>().join(" ")
         };
-        let files = ["losses.json", "losses.json.former"].map(labels);
+        let files = ["losses.json", "losses.json.former", "losses.json.former.1"].map(labels);
         fs::remove_dir_all(&directory).unwrap();
         (lost(&gateway), files)
     }
 
     #[test]
     fn a_reload_keeps_the_record_of_a_peer_that_it_drops_and_finds_others_by_their_names() {
-        let mut former = configured(&NAMED);
+        let former = configured(&NAMED);
         let mut wanted = former.clone();
         wanted.peers[1].address = AT[3].parse().unwrap();
         wanted.peers[1].networks = vec!["10.99.0.0/24".parse().unwrap()];
-        let (lost, files) = reloaded("renumbered", &mut former, &mut wanted);
-        assert_eq!((lost, files), (vec![1, 2, 3], ["osaka kobe nara", "none"].map(str::to_owned)));
+        let (lost, files) = reloaded("renumbered", &[&former, &wanted]);
+        assert_eq!((lost, files), (vec![1, 2, 3], ["osaka kobe nara", "none", "none"].map(str::to_owned)));
         wanted.peers.remove(0);
-        let (lost, files) = reloaded("dropped", &mut former, &mut wanted);
-        assert_eq!((lost, files), (vec![2, 3], ["kobe nara", "kobe nara osaka"].map(str::to_owned)));
+        let (lost, files) = reloaded("dropped", &[&former, &wanted]);
+        assert_eq!((lost, files), (vec![2, 3], ["kobe nara", "kobe nara osaka", "none"].map(str::to_owned)));
+    }
+
+    #[test]
+    fn reloads_that_drop_one_peer_each_keep_the_records_of_all() {
+        let [three, two, one] = [&NAMED[..], &NAMED[..2], &NAMED[..1]].map(configured);
+        let (lost, files) = reloaded("each", &[&three, &two, &one]);
+        let expected = ["osaka", "osaka kobe nara", "osaka kobe"].map(str::to_owned);
+        assert_eq!((lost, files), (vec![1], expected));
     }
 
     #[test]
     fn a_reload_does_not_mix_the_records_of_two_links() {
-        let mut former = configured(&NAMED[..2]);
+        let former = configured(&NAMED[..2]);
         let mut wanted = former.clone();
         // Osaka takes over the networks of Kobe, at a third address.
         (wanted.peers[0].address, wanted.peers[0].networks) =
             (AT[3].parse().unwrap(), wanted.peers[1].networks.clone());
         wanted.peers.truncate(1);
-        let (lost, files) = reloaded("mixed", &mut former, &mut wanted);
-        assert_eq!((lost, files), (vec![2], ["osaka", "osaka osaka"].map(str::to_owned)));
+        let (lost, files) = reloaded("mixed", &[&former, &wanted]);
+        assert_eq!((lost, files), (vec![2], ["osaka", "osaka osaka", "none"].map(str::to_owned)));
     }
 
     #[test]

@@ -22,6 +22,8 @@ const SAVE_US: u64 = 60_000_000;
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 26;
 /// Version of the file.
 const VERSION: u32 = 1;
+/// Maximum number of records with the same ending that are kept beside the file.
+const KEPT_MAX: usize = 10;
 
 /// Mistake of a path that leads to a directory, a device or a pipe.
 const NO_FILE: &str = "expected a file, saw a directory, a device or a pipe";
@@ -140,9 +142,8 @@ impl Store {
         let Some(path) = config.gateway.loss_record.clone() else { return };
         let saved = Saved { losses, ..Saved::of(gateway, config) };
         let keep = move || {
-            let former = with_ending(&path, ".former");
-            let kept = write(&former, &saved);
-            tell_gone(&path, &names, &in_words(kept.map(|()| former)));
+            let kept = keep(&path, ".former", |free| write(free, &saved));
+            tell_gone(&path, &names, &in_words(kept));
         };
         self.finish_keeper();
         self.keeper = std::thread::Builder::new().name("record".to_owned()).spawn(keep).ok();
@@ -276,17 +277,39 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 
 /// Renames a file, so that nothing overwrites it. Says in words where it is.
 fn set_aside(path: &Path, ending: &str) -> String {
-    let aside = with_ending(path, ending);
-    match fs::rename(path, &aside) {
-        Ok(()) => format!("it is kept as {}", aside.display()),
+    match keep(path, ending, |free| fs::rename(path, free)) {
+        Ok(aside) => format!("it is kept as {}", aside.display()),
         Err(error) => format!("it will be overwritten, because it cannot be renamed: {error}"),
     }
 }
 
 /// Copies a file that will be replaced. Says in words where the copy is.
 fn keep_copy(path: &Path, ending: &str) -> String {
-    let copy = with_ending(path, ending);
-    in_words(fs::copy(path, &copy).map(|_| copy))
+    in_words(keep(path, ending, |free| fs::copy(path, free).map(|_| ())))
+}
+
+/// Makes a file beside the record under the first free name: earlier ones may hold what is nowhere else.
+fn keep(path: &Path, ending: &str, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<PathBuf> {
+    let free = claim(path, ending)?;
+    make(&free).inspect_err(|_| {
+        // An empty file would take the name for nothing.
+        let _ = fs::remove_file(&free);
+    })?;
+    Ok(free)
+}
+
+/// Creates an empty file under the first free name with this ending, which then belongs to this caller.
+fn claim(path: &Path, ending: &str) -> io::Result<PathBuf> {
+    for number in 0..KEPT_MAX {
+        let ending = if number == 0 { ending.to_owned() } else { format!("{ending}.{number}") };
+        let name = with_ending(path, &ending);
+        match File::create_new(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created.map(|_| name),
+        }
+    }
+    let first = with_ending(path, ending);
+    Err(io::Error::other(format!("{} and {} more are there; move them away", first.display(), KEPT_MAX - 1)))
 }
 
 fn in_words(kept: io::Result<PathBuf>) -> String {
@@ -470,6 +493,27 @@ mod tests {
         write(&place.file(), &Saved::of(&gateway_with_losses(&config), &config)).unwrap();
         record.set_len(9).unwrap();
         assert_eq!(take(Some(&file), &config), [1], "of the file");
+    }
+
+    #[test]
+    fn no_kept_record_overwrites_another_one() {
+        let place = Place::new("kept");
+        let kept = |name: &str| fs::read_to_string(place.0.join(name)).unwrap_or_default();
+        for number in 0..KEPT_MAX {
+            fs::write(place.file(), format!("damaged {number}")).unwrap();
+            let said = set_aside(&place.file(), ".unreadable");
+            let ending = if number == 0 { String::new() } else { format!(".{number}") };
+            let name = format!("losses.json.unreadable{ending}");
+            assert!(said.ends_with(&name) && kept(&name) == format!("damaged {number}"), "{said}");
+        }
+        fs::write(place.file(), "one more").unwrap();
+        let said = set_aside(&place.file(), ".unreadable");
+        assert!(said.contains("losses.json.unreadable and 9 more are there; move them away"), "{said}");
+        assert!(kept("losses.json") == "one more" && kept("losses.json.unreadable") == "damaged 0");
+        assert!(keep_copy(&place.file(), ".former").ends_with("losses.json.former"), "of another ending");
+        // A name that nothing was written to stays free.
+        let failed = keep(&place.file(), ".former", |_| Err(io::Error::other("full")));
+        assert!(failed.is_err() && !place.0.join("losses.json.former.1").exists());
     }
 
     #[test]
