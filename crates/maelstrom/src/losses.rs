@@ -158,7 +158,7 @@ impl Losses {
 
     /// Finds the place of each of these peers here. A peer whose address the file states has the same
     /// address, or else, if its address has been edited, the same name. Others have the same name, or the
-    /// same host.
+    /// same host, unless its record has the name of another peer.
     fn of_peers(&self, peers: &[Peer]) -> Vec<Option<usize>> {
         let is_stated = |peer: &Peer| peer.whereabouts == Whereabouts::Stated;
         let has_name = |saved: &PeerLosses, wanted: &Peer| saved.name.is_some() && saved.name == wanted.name;
@@ -172,7 +172,11 @@ impl Losses {
                     .or_else(|| position(&|saved| has_name(saved, wanted) && !is_at_another(saved)))
             } else {
                 let is_of_host = |saved: &PeerLosses| wanted.host.is_some() && saved.host == wanted.moving();
-                position(&|saved| has_name(saved, wanted) || (saved.name.is_none() && is_of_host(saved)))
+                let is_of_another = |saved: &PeerLosses| {
+                    is_at_another(saved) || peers.iter().any(|other| has_name(saved, other))
+                };
+                position(&|saved| has_name(saved, wanted))
+                    .or_else(|| position(&|saved| is_of_host(saved) && !is_of_another(saved)))
             }
         };
         peers.iter().map(place).collect()
@@ -469,6 +473,35 @@ pub(crate) mod tests {
         assert_eq!(of(&both, &[(osaka, AT[1]), (kobe, AT[0])]), [Some(1), Some(0)], "exchanged addresses");
         assert_eq!(of(&both, &[(osaka, AT[2]), (kobe, AT[0])]), [None, Some(0)], "it belongs to the address");
         assert_eq!(of(&[(None, AT[0])], &[(None, AT[1]), (osaka, AT[2])]), [None, None]);
+    }
+
+    #[test]
+    fn a_record_of_a_host_belongs_to_the_name_or_else_to_the_host() {
+        let of = |record: &[(Option<&str>, &str)], wanted: &[(Option<&str>, &str)]| {
+            let of_host = |&(name, host): &(Option<&str>, &str)| PeerLosses {
+                host: Some(host.to_owned()),
+                ..saved(name, AT[0], 1)
+            };
+            let peers = record.iter().map(of_host).collect();
+            Losses { schema: String::new(), peers }.of_peers(&configured(wanted).peers)
+        };
+        let (osaka, kobe, here, there) =
+            (Some("osaka"), Some("kobe"), "here.example:4700", "there.example:4700");
+        assert_eq!(of(&[(osaka, here)], &[(kobe, here)]), [Some(0)], "another name");
+        assert_eq!(of(&[(osaka, here)], &[(None, here)]), [Some(0)], "no name any more");
+        assert_eq!(of(&[(None, here)], &[(osaka, here)]), [Some(0)], "a first name");
+        assert_eq!(of(&[(osaka, here)], &[(osaka, there)]), [Some(0)], "another host");
+        assert_eq!(of(&[(osaka, here)], &[(kobe, there)]), [None], "another peer");
+        assert_eq!(of(&[(osaka, here)], &[(kobe, here), (osaka, there)]), [None, Some(0)], "it has the name");
+        assert_eq!(
+            of(&[(osaka, here)], &[(kobe, here), (None, AT[0])]),
+            [None, Some(0)],
+            "it has the address"
+        );
+        let both = [(osaka, here), (kobe, there)];
+        assert_eq!(of(&both, &[(kobe, here), (osaka, there)]), [Some(1), Some(0)], "exchanged names");
+        // A peer without a stated address is known by its name alone.
+        assert_eq!(of(&[(osaka, "any")], &[(kobe, "any")]), [None]);
     }
 
     #[test]

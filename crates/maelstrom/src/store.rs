@@ -74,7 +74,12 @@ impl Store {
         let store = Self { next_us: now_us, ..Self::default() };
         let Some(path) = &config.gateway.loss_record else { return store };
         match read(path) {
-            Ok(Some(saved)) => saved.recall(Some(path), config, gateway, now_us),
+            Ok(Some(saved)) => {
+                let gone = saved.recall(config, gateway, now_us);
+                if !gone.is_empty() {
+                    tell_gone(&gone.join(", "), &keep_copy(path, ".former"));
+                }
+            }
             // Each try to write it tells why there is no record.
             Ok(None) | Err(Unreadable::NoFile) => {}
             Err(error) => {
@@ -107,7 +112,15 @@ impl Store {
         let mut store = Self { next_us: now_us, ..Self::default() };
         let path = config.gateway.loss_record.as_deref();
         let is_same = path.map(Path::to_string_lossy).as_deref() == file;
-        saved.recall(path.filter(|_| is_same), config, gateway, now_us);
+        let gone = saved.recall(config, gateway, now_us);
+        if !gone.is_empty() {
+            let kept = match (path, file) {
+                (Some(path), _) => in_words(keep(path, ".former", |free| write(free, &saved))),
+                (None, Some(file)) => format!("the other process has written them to {file}"),
+                (None, None) => "there is no `loss_record` to keep theirs".to_owned(),
+            };
+            tell_gone(&gone.join(", "), &kept);
+        }
         if !is_same {
             store.begin_at(config);
         }
@@ -143,7 +156,7 @@ impl Store {
         let saved = Saved { losses, ..Saved::of(gateway, config) };
         let keep = move || {
             let kept = keep(&path, ".former", |free| write(free, &saved));
-            tell_gone(&path, &names, &in_words(kept));
+            tell_gone(&names, &in_words(kept));
         };
         self.finish_keeper();
         self.keeper = std::thread::Builder::new().name("record".to_owned()).spawn(keep).ok();
@@ -245,22 +258,18 @@ impl Saved {
         Self { version: VERSION, saved_s: since_1970_s(), minute, losses: Losses::of(gateway, config) }
     }
 
-    /// Adds this record to those of the gateway's peers. If it has others, a copy of its file stays.
-    fn recall(&self, file: Option<&Path>, config: &GatewayConfig, gateway: &mut Gateway, now_us: u64) {
+    /// Adds this record to those of the gateway's peers; returns the labels of others that it has.
+    fn recall(&self, config: &GatewayConfig, gateway: &mut Gateway, now_us: u64) -> Vec<String> {
         let elapsed_minutes = since_1970_s().saturating_sub(self.saved_s) / 60;
-        let left = self.losses.recall(gateway, &config.peers, now_us, (elapsed_minutes, self.minute));
-        if let Some(path) = file.filter(|_| !left.is_empty()) {
-            tell_gone(path, &left.join(", "), &keep_copy(path, ".former"));
-        }
+        self.losses.recall(gateway, &config.peers, now_us, (elapsed_minutes, self.minute))
     }
 }
 
-/// Logs that a record goes on without these peers.
-fn tell_gone(path: &Path, names: &str, kept: &str) {
+/// Logs that the record goes on without these peers.
+fn tell_gone(names: &str, kept: &str) {
     warn!(
-        "the record of losses {} has peers that the configuration lacks by address and by name, and goes on \
-         without them: {names}; {kept}",
-        path.display(),
+        "the record of losses has peers that the configuration lacks by address and by name, and goes on \
+         without them: {names}; {kept}"
     );
 }
 
@@ -367,6 +376,8 @@ fn write(path: &Path, saved: &Saved) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
     use crate::losses::tests::{configured, gateway_with_losses, lost};
     use crate::ports::core_config;
@@ -493,6 +504,74 @@ mod tests {
         write(&place.file(), &Saved::of(&gateway_with_losses(&config), &config)).unwrap();
         record.set_len(9).unwrap();
         assert_eq!(take(Some(&file), &config), [1], "of the file");
+    }
+
+    /// Collects what a thread logs.
+    struct Log(Arc<Mutex<String>>);
+
+    impl tracing::field::Visit for Log {
+        fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+            *self.0.lock().unwrap() += &format!("{value:?}\n");
+        }
+    }
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(&mut Self(self.0.clone()));
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    /// Returns what a step logs.
+    fn logged(step: impl FnOnce()) -> String {
+        let text = Arc::new(Mutex::new(String::new()));
+        tracing::subscriber::with_default(Log(text.clone()), step);
+        text.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn another_process_tells_of_peers_that_it_lacks_and_keeps_their_record_where_it_can() {
+        let place = Place::new("lacking");
+        let config = configured(&[(Some("osaka"), "203.0.113.2:4700"), (Some("kobe"), "203.0.113.3:4700")]);
+        let saved = serde_json::to_vec(&Saved::of(&gateway_with_losses(&config), &config)).unwrap();
+        let (mine, theirs) = (place.file(), place.0.join("theirs.json"));
+        let take = |file: Option<&Path>, path: Option<&PathBuf>| {
+            let mut config = configured(&[(Some("osaka"), "203.0.113.2:4700")]);
+            config.gateway.loss_record = path.cloned();
+            let mut record = File::from(memfd_create("losses", MFdFlags::MFD_CLOEXEC).unwrap());
+            record.write_all(&saved).unwrap();
+            record.rewind().unwrap();
+            let mut gateway = Gateway::new(core_config(&config, 1_500).unwrap(), [7; 32]).unwrap();
+            let file = file.map(|file| file.to_str().unwrap());
+            let told = logged(|| drop(Store::take_over(record, file, &config, &mut gateway, 0)));
+            assert_eq!(lost(&gateway), [1]);
+            assert!(told.contains("goes on without them: kobe; "), "{told}");
+            told
+        };
+        assert!(take(None, None).contains("there is no `loss_record` to keep theirs"));
+        assert!(take(Some(&theirs), None).contains(&format!("has written them to {}", theirs.display())));
+        let former = with_ending(&mine, ".former");
+        for file in [None, Some(&theirs), Some(&mine)] {
+            let told = take(file.map(PathBuf::as_path), Some(&mine));
+            assert!(told.contains(&format!("is kept as {}", former.display())), "{told}");
+            assert_eq!(read(&former).unwrap().unwrap().losses.peers.len(), 2);
+            fs::remove_file(&former).unwrap();
+        }
     }
 
     #[test]
