@@ -226,8 +226,12 @@ impl PeerLosses {
 
     /// Whether any packet was counted.
     fn has_record(&self) -> bool {
-        let has_spans = [&self.minutes, &self.hours, &self.days].into_iter().any(|spans| !spans.is_empty());
-        has_spans || self.trace.iter().any(|&run| run > 0)
+        self.has_spans() || self.trace.iter().any(|&run| run > 0)
+    }
+
+    /// Whether any span of time has packets.
+    pub(crate) fn has_spans(&self) -> bool {
+        [&self.minutes, &self.hours, &self.days].into_iter().any(|spans| !spans.is_empty())
     }
 
     /// The peer in tables: its name, or else its address as the file states it.

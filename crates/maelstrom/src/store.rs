@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use maelstrom_core::Gateway;
+use maelstrom_core::{Gateway, PeerStatus};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use tracing::{debug, info, warn};
 
 use crate::config::GatewayConfig;
-use crate::losses::Losses;
+use crate::losses::{Losses, PeerLosses};
 
 /// Interval between two writes.
 const SAVE_US: u64 = 60_000_000;
@@ -78,6 +78,15 @@ impl Store {
                 let gone = saved.recall(config, gateway, now_us);
                 if !gone.is_empty() {
                     tell_gone(&gone.join(", "), &keep_copy(path, ".former"));
+                } else if saved.is_past(gateway) {
+                    // The clock may be ahead until it is set.
+                    let kept = keep_copy(path, ".former");
+                    warn!(
+                        "the record of losses {} is {} days old by the time of day, so that none of its spans counts; {kept}; \
+                         if the clock was wrong, stop the gateway, copy that file back and start the gateway again",
+                        path.display(),
+                        saved.elapsed_minutes() / (24 * 60)
+                    );
                 }
             }
             // Each try to write it tells why there is no record.
@@ -260,8 +269,19 @@ impl Saved {
 
     /// Adds this record to those of the gateway's peers; returns the labels of others that it has.
     fn recall(&self, config: &GatewayConfig, gateway: &mut Gateway, now_us: u64) -> Vec<String> {
-        let elapsed_minutes = since_1970_s().saturating_sub(self.saved_s) / 60;
-        self.losses.recall(gateway, &config.peers, now_us, (elapsed_minutes, self.minute))
+        let since = (self.elapsed_minutes(), self.minute);
+        self.losses.recall(gateway, &config.peers, now_us, since)
+    }
+
+    /// Whether a gateway that continues this record has found all its spans too old.
+    fn is_past(&self, gateway: &Gateway) -> bool {
+        let has_spans = |peer: PeerStatus<'_>| peer.record.history().iter().any(|spans| !spans.is_empty());
+        self.losses.peers.iter().any(PeerLosses::has_spans) && !gateway.peers().any(has_spans)
+    }
+
+    /// Number of minutes since it was written, by the time of day.
+    fn elapsed_minutes(&self) -> u64 {
+        since_1970_s().saturating_sub(self.saved_s) / 60
     }
 }
 
@@ -593,6 +613,33 @@ mod tests {
         // A name that nothing was written to stays free.
         let failed = keep(&place.file(), ".former", |_| Err(io::Error::other("full")));
         assert!(failed.is_err() && !place.0.join("losses.json.former.1").exists());
+    }
+
+    #[test]
+    fn a_record_that_is_too_old_by_the_clock_is_kept() {
+        let place = Place::new("old");
+        let mut config = configured(&[(Some("osaka"), "203.0.113.2:4700")]);
+        config.gateway.loss_record = Some(place.file());
+        let former = with_ending(&place.file(), ".former");
+        let opened = |saved: &Saved| {
+            write(&place.file(), saved).unwrap();
+            let mut gateway = Gateway::new(core_config(&config, 1_500).unwrap(), [7; 32]).unwrap();
+            let told = logged(|| drop(Store::open(&config, &mut gateway, 0)));
+            (told, lost(&gateway))
+        };
+        let days_ago = |days: u64| Saved {
+            saved_s: since_1970_s() - days * 86_400,
+            ..Saved::of(&gateway_with_losses(&config), &config)
+        };
+        assert_eq!(opened(&days_ago(2)), (String::new(), vec![1]));
+        let nothing = Saved { losses: Losses::default(), ..days_ago(40) };
+        assert_eq!(opened(&nothing), (String::new(), vec![0]));
+        assert!(!former.exists());
+        let (told, recalled) = opened(&days_ago(40));
+        assert!(told.contains("is 40 days old by the time of day"), "{told}");
+        assert_eq!(recalled, [0]);
+        assert!(told.contains(&format!("is kept as {}", former.display())), "{told}");
+        assert_eq!(read(&former).unwrap().unwrap().losses.peers[0].label(), "osaka");
     }
 
     #[test]
