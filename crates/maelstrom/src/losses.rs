@@ -51,6 +51,9 @@ pub struct PeerLosses {
     pub rate: String,
     /// Whether the peer chooses this rate by forecasts.
     pub is_auto: bool,
+    /// Whether packets travel inside datagrams of the gateways (tunnel mode).
+    #[serde(default)]
+    pub is_tunnel: bool,
     /// Number of packets that its repairs reach back; 0 if it has no window.
     #[serde(default)]
     pub window: u16,
@@ -191,6 +194,7 @@ impl PeerLosses {
             packets_per_second: peer.per_second,
             rate: plan.rate.to_string(),
             is_auto: plan.is_auto,
+            is_tunnel: peer.config.is_tunnel,
             window: plan.window,
             stripes: if plan.window > 0 { stripes } else { 0 },
             late_us: plan.late_us,
@@ -213,6 +217,7 @@ impl PeerLosses {
             packets_per_second: 0,
             rate: String::new(),
             is_auto: false,
+            is_tunnel: false,
             window: 0,
             stripes: 0,
             late_us: 0,
@@ -395,9 +400,9 @@ pub(crate) mod tests {
     use std::fs;
 
     use super::*;
-    use crate::config::PEERS_MAX;
     use crate::config::machine::record::PEER_BYTES;
     use crate::config::tests::configuration;
+    use crate::config::{Mode, PEERS_MAX};
     use crate::ports::core_config;
     use crate::store::FILE_BYTES_MAX;
 
@@ -420,6 +425,7 @@ pub(crate) mod tests {
             packets_per_second: 0,
             rate: "1/8".to_owned(),
             is_auto: true,
+            is_tunnel: false,
             window: 512,
             stripes: 1,
             late_us: 0,
@@ -459,6 +465,14 @@ pub(crate) mod tests {
             days.iter().map(|(_, tally)| tally.lost).sum()
         };
         gateway.peers().map(of).collect()
+    }
+
+    #[test]
+    fn the_losses_of_a_tunnel_are_those_of_a_tunnel() {
+        let mut config = configured(&NAMED[..2]);
+        config.peers[1].mode = Mode::Tunnel;
+        let losses = Losses::of(&gateway_with_losses(&config), &config);
+        assert_eq!(losses.peers.iter().map(|peer| peer.is_tunnel).collect::<Vec<_>>(), [false, true]);
     }
 
     const AT: [&str; 4] = ["203.0.113.2:4700", "203.0.113.3:4700", "203.0.113.4:4700", "203.0.113.5:4700"];

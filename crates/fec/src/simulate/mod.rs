@@ -8,7 +8,7 @@ mod names;
 mod size;
 
 pub use names::Naming;
-pub use size::{apart_bytes, repair_overhead_bytes};
+pub use size::{Carriage, apart_bytes, repair_overhead_bytes};
 
 use crate::code::Code;
 use crate::decoder::{Decoder, DecoderConfig, SymbolStore};

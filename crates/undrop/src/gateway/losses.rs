@@ -167,6 +167,7 @@ pub(super) mod tests {
             packets_per_second: 10_000,
             rate: "1/16".to_owned(),
             is_auto: true,
+            is_tunnel: false,
             window: 512,
             stripes: 1,
             late_us: 25_000,

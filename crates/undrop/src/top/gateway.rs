@@ -218,6 +218,7 @@ mod tests {
                 packets_per_second: 1,
                 rate: String::new(),
                 is_auto: true,
+                is_tunnel: false,
                 window: 512,
                 stripes: 1,
                 late_us: 0,

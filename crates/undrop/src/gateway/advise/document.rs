@@ -61,6 +61,8 @@ struct TriedCode {
     late: f64,
     /// Delay of recovered packets, in packets; null if none was recovered.
     delay_packets: Option<DelayQuantiles>,
+    /// Bytes on the wire of a repair of packets of the stated size.
+    repair_bytes: u64,
     /// Repair bytes per hundred bytes of packets.
     overhead_percent: f64,
     /// Processor time to encode and to decode a packet, in nanoseconds.
@@ -138,6 +140,7 @@ impl TriedCode {
             residual: trial.residual,
             late: trial.late,
             delay_packets: trial.delays.map(quantiles),
+            repair_bytes: trial.repair as u64,
             overhead_percent: 100.0 * trial.overhead,
             ns_per_packet: trial.ns,
         }

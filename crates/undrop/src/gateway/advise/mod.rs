@@ -3,13 +3,14 @@
 mod document;
 mod latest;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use ::fec::Code;
-use ::fec::simulate::{Naming, Packet, Report, Simulation, apart_bytes, repair_overhead_bytes, simulate};
+use ::fec::simulate::{Carriage, Naming, Packet, Report, Simulation, simulate};
 use anyhow::bail;
 use maelstrom::config::{
     LADDER, SILENCE_US, SPAN_MIN, Schedule, Targets, WINDOW, WINDOW_LONG, keys_of_schemes,
@@ -37,6 +38,8 @@ const MEASURED: u64 = 5_000;
 const HISTORY: usize = 4_096;
 /// Difference between symbol and packet in bytes (docs/wire.md).
 const SYMBOL_HEAD: usize = 12;
+/// MTU of most WANs.
+const WAN_MTU: usize = 1_500;
 
 /// Try every code on the recorded losses of a link, and propose three.
 ///
@@ -91,6 +94,8 @@ struct Trial {
     late: f64,
     /// Median and 99th percentile of the delay of recovered packets, in packets; `None` if there are none.
     delays: Option<[usize; 2]>,
+    /// Bytes of a repair on the wire.
+    repair: usize,
     /// Repair bytes for each byte of the packets.
     overhead: f64,
     /// Time to encode and to decode a packet, in nanoseconds.
@@ -108,19 +113,18 @@ impl Trial {
     }
 }
 
-/// All codes on the trace of one peer.
-struct Advice<'a> {
-    peer: &'a PeerLosses,
-    target: f64,
-    latest: Latest,
+/// Facts about a link on which the figures depend, beside its losses.
+#[derive(Clone, Copy, Debug)]
+struct Link {
     /// Number of packets after which a recovered one is too late; the greatest number if that is not known.
     late: usize,
-    trials: Vec<Trial>,
+    /// Bytes of a packet.
+    size: usize,
+    carriage: Carriage,
 }
 
-impl<'a> Advice<'a> {
-    fn new(peer: &'a PeerLosses, args: &Args) -> anyhow::Result<Self> {
-        let latest = Latest::of(&peer.trace);
+impl Link {
+    fn of(peer: &PeerLosses, args: &Args) -> Self {
         let late_us = args.late_ms.map_or(u64::from(peer.late_us), |ms| 1_000 * u64::from(ms));
         let late = if late_us == 0 || peer.packets_per_second == 0 {
             usize::MAX
@@ -129,13 +133,31 @@ impl<'a> Advice<'a> {
             let in_time = late_us.saturating_mul(peer.packets_per_second) / 1_000_000;
             usize::try_from(in_time.max(SPAN_MIN)).unwrap_or(usize::MAX)
         };
+        let carriage = Carriage { ipv6: peer.address.is_ipv6(), is_numbered: peer.is_tunnel };
+        Self { late, size: usize::from(args.size), carriage }
+    }
+}
+
+/// All codes on the trace of one peer.
+struct Advice<'a> {
+    peer: &'a PeerLosses,
+    target: f64,
+    latest: Latest,
+    link: Link,
+    trials: Vec<Trial>,
+}
+
+impl<'a> Advice<'a> {
+    fn new(peer: &'a PeerLosses, args: &Args) -> anyhow::Result<Self> {
+        let latest = Latest::of(&peer.trace);
+        let link = Link::of(peer, args);
         let mut trials = Vec::new();
         if latest.lost > 0 {
             for schedule in schedules() {
-                trials.push(try_code(schedule, &latest, late, usize::from(args.size))?);
+                trials.push(try_code(schedule, &latest, link)?);
             }
         }
-        Ok(Self { peer, target: args.residual, latest, late, trials })
+        Ok(Self { peer, target: args.residual, latest, link, trials })
     }
 
     /// Codes that reach the target, or else those that leave little more than the best one.
@@ -269,7 +291,7 @@ impl<'a> Advice<'a> {
 
     /// Whether it is known when a recovered packet is too late.
     fn has_deadline(&self) -> bool {
-        self.late != usize::MAX
+        self.link.late != usize::MAX
     }
 
     /// Whether the peer sends repairs out of turn, because the next packet comes too late for a regular one.
@@ -281,6 +303,18 @@ impl<'a> Advice<'a> {
     /// Facts that the proposals do not consider.
     fn caveats(&self) -> String {
         let mut text = String::new();
+        let proposals = self.proposals().into_iter().filter_map(|(_, trial)| trial);
+        let cut = proposals.filter(|trial| self.link.size <= WAN_MTU && trial.repair > WAN_MTU);
+        let cut: BTreeSet<String> = cut.map(|trial| trial.schedule.to_string()).collect();
+        if !cut.is_empty() {
+            let _ = writeln!(
+                text,
+                "\nRepairs of {} are longer than {WAN_MTU} bytes for packets of {}. Where the WAN has this MTU, each is cut in two, \
+                 and lost with either part; `auto` avoids such rates. State the size of your packets with --size.",
+                cut.into_iter().collect::<Vec<_>>().join(" and "),
+                self.link.size
+            );
+        }
         if self.is_sparse() {
             let _ = writeln!(
                 text,
@@ -362,13 +396,14 @@ fn code(schedule: &Schedule) -> Code {
     schedule.code(Schedule::DELAYED, u64::from(Schedule::MAX_DELAY_MS) * 1_000, SYMBOL_MAX)
 }
 
-fn try_code(schedule: Schedule, latest: &Latest, late: usize, size: usize) -> anyhow::Result<Trial> {
+fn try_code(schedule: Schedule, latest: &Latest, link: Link) -> anyhow::Result<Trial> {
+    let Link { late, size, carriage } = link;
     let code = code(&schedule);
     let simulation = Simulation {
         code: code.clone(),
         packets: latest.packets.clamp(PACKETS[0], PACKETS[1]),
         history: HISTORY,
-        naming: Naming::Early,
+        naming: if carriage.is_numbered { Naming::None } else { Naming::Early },
         ..Simulation::default()
     };
     let report = replay(&simulation, &latest.runs)?;
@@ -376,19 +411,17 @@ fn try_code(schedule: Schedule, latest: &Latest, late: usize, size: usize) -> an
         Simulation { packets: MEASURED, symbol: size + SYMBOL_HEAD, clock: Some(clock_ns), ..simulation };
     let cost = replay(&clocked, &latest.runs)?;
     let delay = |quantile| report.delay_quantile(quantile);
+    let repair = size + carriage.repair_overhead_bytes(&code);
     let too_late: u64 = report.delays.iter().skip(late.saturating_add(1)).sum();
     Ok(Trial {
         residual: latest.of_all(report.residual_loss()),
         late: latest.of_all(too_late as f64 / report.sent as f64),
         delays: delay(0.5).zip(delay(0.99)).map(|(p50, p99)| [p50, p99]),
-        overhead: (report.overhead() * repair_bytes(&code, size) + apart_bytes(&code)) / size as f64,
+        repair,
+        overhead: (report.overhead() * repair as f64 + carriage.apart_bytes(&code)) / size as f64,
         ns: (cost.encode_ns + cost.decode_ns) / cost.sources_sent.max(1),
         schedule,
     })
-}
-
-fn repair_bytes(code: &Code, size: usize) -> f64 {
-    (size + repair_overhead_bytes(code)) as f64
 }
 
 /// Runs a code over the trace, again and again if it is shorter. The trace has the source packets alone, so
@@ -434,7 +467,12 @@ mod tests {
     }
 
     fn trial(schedule: Schedule, residual: f64, overhead: f64, p99: usize, ns: u64) -> Trial {
-        Trial { schedule, residual, late: 0.0, delays: Some([1, p99]), overhead, ns }
+        Trial { schedule, residual, late: 0.0, delays: Some([1, p99]), repair: 1_487, overhead, ns }
+    }
+
+    /// A link in passive mode over IPv4.
+    fn link(late: usize) -> Link {
+        Link { late, size: 1_300, carriage: Carriage::default() }
     }
 
     #[test]
@@ -445,7 +483,7 @@ mod tests {
             peer: &peer,
             target: 1e-5,
             latest: Latest::of(&peer.trace),
-            late: 200,
+            link: link(200),
             trials: vec![
                 trial(window("1/32"), 1e-3, 0.04, 300, 200),
                 trial(window("1/8"), 0.0, 0.14, 90, 600),
@@ -495,7 +533,7 @@ mod tests {
             assert!(text.contains(expected), "{expected:?} is not in\n{text}");
         }
         assert!(!text.contains("No deadline is known"), "{text}");
-        advice.late = usize::MAX;
+        advice.link.late = usize::MAX;
         assert!(advice.text().contains("No deadline is known"));
         let advices = [advice];
         let document = serde_json::to_value(Document::of(&advices)).unwrap();
@@ -515,7 +553,7 @@ mod tests {
             // Nothing is lost: the codes need not run.
             let peer = PeerLosses { packets_per_second, ..peer(vec![100, 0]) };
             let advice = Advice::new(&peer, &args).unwrap();
-            assert_eq!(advice.late, late, "{packets_per_second}");
+            assert_eq!(advice.link.late, late, "{packets_per_second}");
             assert_eq!(advice.caveats().contains("leave out of turn"), is_sparse, "{packets_per_second}");
             let document = serde_json::to_value(Document::of(&[advice])).unwrap();
             let peer = &document["peers"][0];
@@ -576,11 +614,43 @@ mod tests {
     fn a_trace_that_codes_run_over_has_the_shares_of_the_whole() {
         // A single loss, and ten million packets since then.
         let single = Latest::of(&[50, 1, 10_000_000, 0]);
-        let layers = try_code(Schedule::layered(), &single, usize::MAX, 1_300).unwrap();
+        let layers = try_code(Schedule::layered(), &single, link(usize::MAX)).unwrap();
         assert!(layers.residual < 1e-6, "{layers:?}");
         let one = Schedule::Sliding { rate: "1/40".parse().unwrap(), window: 512, density: 15 };
-        let sum = |size| try_code(one.clone(), &single, usize::MAX, size).unwrap().overhead;
-        assert!(sum(100) > 0.12, "names travel apart, and cost more where packets are short: {}", sum(100));
+        let sum = |schedule: &Schedule, carriage| {
+            let link = Link { size: 100, carriage, ..link(usize::MAX) };
+            try_code(schedule.clone(), &single, link).unwrap().overhead
+        };
+        let [passive, ipv6, tunnel] = [(false, false), (true, false), (false, true)]
+            .map(|(ipv6, is_numbered)| Carriage { ipv6, is_numbered });
+        let bytes = sum(&one, passive);
+        assert!(bytes > 0.12, "names travel apart, and cost more where packets are short: {bytes}");
+        assert!(sum(&one, tunnel) < 0.06, "no names in a tunnel: {}", sum(&one, tunnel));
+        assert_eq!(sum(&Schedule::layered(), tunnel), sum(&Schedule::layered(), passive), "layers name them");
+        // Twenty bytes with each 40th packet, and with the names of 120.
+        let more = sum(&one, ipv6) - bytes;
+        assert!((0.006..0.008).contains(&more), "longer headers: {more}");
+    }
+
+    #[test]
+    fn a_proposal_whose_repairs_are_cut_has_a_caveat() {
+        let Command { args } = Command::parse_from(["advise"]);
+        let v4 = peer(vec![20_000, 1]);
+        let v6 = PeerLosses { address: "[2001:db8::2]:4700".parse().unwrap(), ..v4.clone() };
+        let tunnel = PeerLosses { is_tunnel: true, ..v6.clone() };
+        for (peer, bytes, is_cut) in [(v4, 1_487, false), (v6, 1_507, true), (tunnel, 1_411, false)] {
+            let advice = Advice::new(&peer, &args).unwrap();
+            let text = advice.text();
+            let document = serde_json::to_value(Document::of(&[advice])).unwrap();
+            let fewest = &document["peers"][0]["proposals"]["fewest_bytes"];
+            assert_eq!(
+                (&fewest["code"], &fewest["repair_bytes"]),
+                (&"sliding (512; 1/40)".into(), &bytes.into())
+            );
+            let is_told =
+                text.contains("sliding (512; 1/40) are longer than 1500 bytes for packets of 1300.");
+            assert_eq!(is_told, is_cut, "{text}");
+        }
     }
 
     #[test]
@@ -623,14 +693,14 @@ mod tests {
     #[test]
     fn a_code_that_recovers_nothing_has_no_delay() {
         let all_lost = Latest { runs: vec![0, 1], ..Latest::default() };
-        let nothing = try_code(schedules()[0].clone(), &all_lost, usize::MAX, 1_300).unwrap();
+        let nothing = try_code(schedules()[0].clone(), &all_lost, link(usize::MAX)).unwrap();
         assert_eq!(nothing.delays, None);
         let peer = peer(Vec::new());
         let mut advice = Advice {
             peer: &peer,
             target: 1.0,
             latest: all_lost,
-            late: usize::MAX,
+            link: link(usize::MAX),
             trials: vec![nothing, trial(Schedule::layered(), 0.0, 0.41, 100, 100)],
         };
         let [_, (_, shortest), _] = advice.proposals();
@@ -651,7 +721,7 @@ mod tests {
             (400, window("3/8", 1_024), false),
             (300, window("3/8", 1_024), true),
         ] {
-            let trial = try_code(schedule, &Latest::of(&[20_000, burst]), usize::MAX, 1_300).unwrap();
+            let trial = try_code(schedule, &Latest::of(&[20_000, burst]), link(usize::MAX)).unwrap();
             // Three bursts in the 20,000 packets, of which a round stands for 20,000 and the burst.
             let lost = f64::from(3 * burst) / 20_000.0 * f64::from(5_120 + burst) / f64::from(20_000 + burst);
             let expected = if is_recovered { 0.0 } else { lost };
@@ -666,7 +736,7 @@ mod tests {
         let trace: Vec<u32> = (0..40).flat_map(|n| [99, if n % 10 == 9 { 3 } else { 1 }]).collect();
         let window = |rate: &str| Schedule::Sliding { rate: rate.parse().unwrap(), window: 512, density: 15 };
         let latest = Latest::of(&trace);
-        let tried = |rate, late| try_code(window(rate), &latest, late, 1_300).unwrap();
+        let tried = |rate, late| try_code(window(rate), &latest, link(late)).unwrap();
         let (low, high) = (tried("1/32", usize::MAX), tried("1/8", usize::MAX));
         assert_eq!((high.residual, high.late), (0.0, 0.0));
         assert!(low.slowness() > high.slowness() && low.overhead < high.overhead);
