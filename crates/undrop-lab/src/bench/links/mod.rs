@@ -21,6 +21,7 @@ mod target;
 mod vendor;
 mod workload;
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -34,12 +35,12 @@ use undrop::interrupt::{EXIT_INTERRUPTED, Interrupt, Interrupted};
 use undrop::output;
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::cells::{Cell, Table};
+use self::cells::{BARE, Cell, Table};
 use self::figure::Figure;
 use self::order::{ATTEMPTS_MAX, Clock, Task, time_text};
 use self::run::{Job, Outcome};
 use self::sheet::{Row, Sheet};
-use self::summary::Summary;
+use self::summary::{Setups, Summary};
 use crate::bench::guard::Machine;
 
 const EXAMPLES: &str = "\
@@ -56,7 +57,8 @@ Examples:
 ///
 /// Each run is added to runs.csv in the directory as it ends, and what happened over time to courses.jsonl.
 /// The same command continues with the runs that are missing. A run during which the machine was disturbed
-/// does not count and is repeated. Runs of another build of the gateways do not count either.
+/// does not count and is repeated. Runs of another build of the gateways, or of another length (`--quick`),
+/// do not count either, and are in no table of this command.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Plan {
@@ -89,7 +91,8 @@ pub(crate) struct Plan {
     /// Directory of the runs
     #[arg(long, value_name = "DIR", default_value = "bench-links")]
     out: PathBuf,
-    /// Print the tables of the runs in the directory, and run nothing
+    /// Print the tables of the runs in the directory, and run nothing. Of each cell and variant the last runs
+    /// count, of whichever build; a line below names those that this program would make again
     #[arg(long, conflicts_with = "list")]
     report: bool,
     /// List the cells, and run nothing
@@ -106,8 +109,9 @@ impl Plan {
         !self.list && !self.report
     }
 
-    fn table(&self) -> anyhow::Result<Table> {
-        let mut table = match &self.table {
+    /// Returns the whole table, and the part of it that was asked for.
+    fn tables(&self) -> anyhow::Result<(Table, Table)> {
+        let mut whole = match &self.table {
             Some(path) => {
                 let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
                 Table::parse(&text, self.recording.as_deref())
@@ -115,12 +119,13 @@ impl Plan {
             }
             None => Table::standard(self.recording.as_deref())?,
         };
-        table.keep(&self.cells, &self.variants)?;
         if self.quick {
-            table.make_quick();
+            whole.make_quick();
         }
-        table.rounds = self.rounds.unwrap_or(table.rounds);
-        Ok(table)
+        whole.rounds = self.rounds.unwrap_or(whole.rounds);
+        let mut table = whole.clone();
+        table.keep(&self.cells, &self.variants)?;
+        Ok((whole, table))
     }
 }
 
@@ -129,19 +134,20 @@ pub(crate) fn run(
     program: impl FnOnce() -> anyhow::Result<PathBuf>,
     plan: &Plan,
 ) -> anyhow::Result<ExitCode> {
-    let table = plan.table()?;
+    let (whole, table) = plan.tables()?;
     if plan.list {
         return list(&table);
     }
+    let program = program()?;
+    let bytes = fs::read(&program).with_context(|| format!("reading {}", program.display()))?;
+    let build = xxh3_64(&bytes);
     let mut sheet = Sheet::open(&plan.out.join("runs.csv"))?;
     let mut is_whole = true;
     if !plan.report {
-        let program = program()?;
-        let bytes = fs::read(&program).with_context(|| format!("reading {}", program.display()))?;
         let bench = Bench {
             plan,
             table: &table,
-            build: xxh3_64(&bytes),
+            build,
             program,
             interrupt: Interrupt::listen().context("listening for Ctrl-C")?,
         };
@@ -153,13 +159,21 @@ pub(crate) fn run(
             done => is_whole = done?,
         }
     }
-    let summary = Summary::of(&table, sheet.rows());
-    if plan.json {
-        output::line(&serde_json::to_string_pretty(&report::document(&summary))?)?;
-    } else {
-        output::line(report::markdown(&summary).trim_end())?;
-    }
+    let present = present_setups(&whole, build);
+    let setups = if plan.report { Setups::Last } else { Setups::Only(&present) };
+    print(plan, &Summary::of(&table, sheet.rows(), setups), &present)?;
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints the tables, and which of the runs in them have other setups than the present ones.
+fn print(plan: &Plan, summary: &Summary<'_>, present: &HashSet<String>) -> anyhow::Result<()> {
+    let others = summary.others(present);
+    if plan.json {
+        let mut document = report::document(summary);
+        document["other_setups"] = json!(others);
+        return output::line(&serde_json::to_string_pretty(&document)?);
+    }
+    output::line((report::markdown(summary) + &report::others(&others)).trim_end())
 }
 
 /// Returns the tables of a group from a file of runs.
@@ -169,7 +183,8 @@ pub(crate) fn run(
 pub(in crate::bench) fn group_table(runs: &Path, group: &str) -> anyhow::Result<String> {
     let table = Table::standard(None)?;
     let sheet = Sheet::open(runs)?;
-    let summary = Summary::of(&table, sheet.rows());
+    // A file of published runs has those of several builds on purpose.
+    let summary = Summary::of(&table, sheet.rows(), Setups::Last);
     let group = table.groups.iter().find(|known| known.id == group);
     let text =
         report::group_markdown(&summary, group.context("expected a group of cells, saw another name")?);
@@ -216,7 +231,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// Makes all missing runs; returns whether all of them count in the end.
     fn run_all(&self, sheet: &mut Sheet) -> anyhow::Result<bool> {
-        let all = order::tasks(self.table, |cell, variant| self.setup(cell, variant));
+        let all = order::tasks(self.table, |cell, variant| setup(self.table, self.build, cell, variant));
         let missing = |sheet: &Sheet| order::missing(all.clone(), sheet.rows(), self.plan.attempts);
         let mut clock = Clock::default();
         let mut left = missing(sheet);
@@ -258,17 +273,6 @@ impl Bench<'_> {
             ));
         }
         Ok(uncounted == 0)
-    }
-
-    /// Returns a fingerprint of everything that a run depends on.
-    fn setup(&self, cell: &Cell, variant: &str) -> String {
-        let Cell { link, course, workload, seconds, learn, .. } = cell;
-        let variant = self.table.variants.get(variant);
-        let text = format!(
-            "{} {link:?} {course:?} {workload:?} {learn} {seconds} {variant:?} {:x}",
-            cell.id, self.build
-        );
-        format!("{:016x}", xxh3_64(text.as_bytes()))
     }
 
     /// Makes a run. A run that fails is a row that does not count.
@@ -346,6 +350,23 @@ impl Bench<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns a fingerprint of everything that a run depends on.
+fn setup(table: &Table, build: u64, cell: &Cell, variant: &str) -> String {
+    let Cell { link, course, workload, seconds, learn, .. } = cell;
+    let variant = table.variants.get(variant);
+    let text =
+        format!("{} {link:?} {course:?} {workload:?} {learn} {seconds} {variant:?} {build:x}", cell.id);
+    format!("{:016x}", xxh3_64(text.as_bytes()))
+}
+
+/// Returns the fingerprints of all cells and variants of a whole table: targets refer to cells that were not
+/// asked for.
+fn present_setups(table: &Table, build: u64) -> HashSet<String> {
+    let variants = || table.variants.keys().map(String::as_str).chain([BARE]);
+    let of_cell = |cell| variants().map(move |variant| setup(table, build, cell, variant));
+    table.cells().flat_map(|(_, cell)| of_cell(cell)).collect()
 }
 
 /// Returns the runs after a run, itself excluded.
@@ -449,6 +470,23 @@ targets = [
             let id = cell.lossless_id();
             assert!(table.cells().any(|(_, other)| other.id == id), "{id} is missing");
         }
+    }
+
+    #[test]
+    fn the_present_setups_are_those_of_all_runs_of_this_build_and_length() {
+        let whole = Table::parse(SMALL, None).unwrap();
+        let present = present_setups(&whole, 7);
+        let setups = |table: &Table, build| -> Vec<String> {
+            let tasks = order::tasks(table, |cell, variant| setup(table, build, cell, variant));
+            tasks.into_iter().map(|task| task.setup).collect()
+        };
+        let mut kept = whole.clone();
+        kept.keep(&["lossy".to_owned()], &["layered".to_owned()]).unwrap();
+        assert!(setups(&kept, 7).iter().all(|setup| present.contains(setup)));
+        assert!(setups(&whole, 7).iter().all(|setup| present.contains(setup)), "also those not asked for");
+        assert!(!setups(&whole, 8).iter().any(|setup| present.contains(setup)), "another build");
+        kept.make_quick();
+        assert!(!setups(&kept, 7).iter().any(|setup| present.contains(setup)), "another length");
     }
 
     #[test]

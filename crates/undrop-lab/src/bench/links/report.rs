@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::cells::{BARE, Cell, Group};
 use super::figure::Figure;
-use super::summary::{Runs, Summary};
+use super::summary::{Others, Runs, Summary};
 use super::target::{Target, Verdict};
 
 /// Most rows of a table.
@@ -25,6 +25,16 @@ pub(super) fn markdown(summary: &Summary<'_>) -> String {
     let (counted, disturbed) = summary.counts();
     let _ = writeln!(text, "{counted} runs count; {disturbed} were disturbed or failed and do not.");
     text
+}
+
+/// Returns a line that names the runs of other setups than the present ones; empty if there are none.
+pub(super) fn others(others: &[Others]) -> String {
+    if others.is_empty() {
+        return String::new();
+    }
+    let of_group = |others: &Others| format!("{} ({})", others.group, others.variants.join(", "));
+    let groups: Vec<String> = others.iter().map(of_group).collect();
+    format!("Of another build or length than this program would run: {}.\n", groups.join("; "))
 }
 
 /// Returns the tables of a group, with at most twelve rows each; empty if none of its cells has runs. Columns
@@ -166,6 +176,7 @@ pub(super) fn document(summary: &Summary<'_>) -> Value {
 mod tests {
     use super::*;
     use crate::bench::links::cells::Table;
+    use crate::bench::links::summary::Setups;
     use crate::bench::links::tests::{SMALL, row as run};
 
     #[test]
@@ -179,7 +190,7 @@ mod tests {
             run(cell, "layered", 7.8, 25.0),
             run(cell, "layered", 7.5, 25.0),
         ];
-        let text = markdown(&Summary::of(&table, &rows));
+        let text = markdown(&Summary::of(&table, &rows, Setups::Last));
         let expected = "\
 ### Links without loss, without gateways
 
@@ -196,10 +207,21 @@ mod tests {
 5 runs count; 0 were disturbed or failed and do not.
 ";
         assert_eq!(text, expected);
-        let document = document(&Summary::of(&table, &rows));
+        let document = document(&Summary::of(&table, &rows, Setups::Last));
         let variants = &document["groups"][1]["cells"][0]["variants"];
         assert_eq!(variants["layered"]["figures"]["goodput_mbps"]["median"], 7.6);
         assert_eq!(document["groups"][1]["cells"][0]["targets"][1]["reached"], false);
+    }
+
+    #[test]
+    fn runs_of_other_setups_are_named_below_the_tables() {
+        let of = |group: &str, variants: &[&str]| Others {
+            group: group.to_owned(),
+            variants: variants.iter().map(|&variant| variant.to_owned()).collect(),
+        };
+        assert_eq!(others(&[]), "");
+        let text = others(&[of("clean", &["bare"]), of("lossy", &["bare", "table"])]);
+        assert!(text.ends_with(": clean (bare); lossy (bare, table).\n"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Medians of the runs of each cell and variant, and whether the targets are reached.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 
@@ -9,6 +9,22 @@ use super::figure::{Figure, Figures};
 use super::sheet::Row;
 use super::target::{Target, Verdict};
 use crate::bench::rig;
+
+/// Setups whose runs are summed up.
+#[derive(Clone, Copy)]
+pub(super) enum Setups<'a> {
+    /// Of each cell and variant, that of the last row.
+    Last,
+    /// These. Other rows are as if there were none.
+    Only(&'a HashSet<String>),
+}
+
+/// Variants of a group that have runs of another setup than the present one.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Others {
+    pub(super) group: String,
+    pub(super) variants: Vec<String>,
+}
 
 /// The runs of all cells.
 pub(super) struct Summary<'a> {
@@ -24,6 +40,7 @@ pub(super) struct Runs {
     pub(super) counted: usize,
     /// Number of runs that were disturbed or failed.
     pub(super) disturbed: usize,
+    setup: String,
     spreads: BTreeMap<Figure, Spread>,
     /// The goodput of each run that counts, as it would be without the run's repairs.
     unburdened: Vec<f64>,
@@ -66,15 +83,20 @@ impl Runs {
             Some(row.figures.get(&Figure::Goodput)? * (1.0 + overhead))
         });
         let unburdened = unburdened.collect();
-        Self { counted: counted.len(), disturbed: rows.len() - counted.len(), spreads, unburdened }
+        let setup = rows.first().map_or(String::new(), |row| row.setup.clone());
+        Self { counted: counted.len(), disturbed: rows.len() - counted.len(), setup, spreads, unburdened }
     }
 }
 
 impl<'a> Summary<'a> {
-    /// Sums up the rows. Of a cell and a variant, only those of the setup of the last row count.
-    pub(super) fn of(table: &'a Table, rows: &[Row]) -> Self {
+    /// Sums up the rows of some setups. The runs of a cell and a variant all have the same one.
+    pub(super) fn of(table: &'a Table, rows: &[Row], setups: Setups<'_>) -> Self {
+        let is_wanted = |row: &&Row| match setups {
+            Setups::Last => true,
+            Setups::Only(wanted) => wanted.contains(&row.setup),
+        };
         let mut last: BTreeMap<(&str, &str), &str> = BTreeMap::new();
-        for row in rows {
+        for row in rows.iter().filter(is_wanted) {
             last.insert((&row.cell, &row.variant), &row.setup);
         }
         let mut runs = BTreeMap::new();
@@ -134,6 +156,20 @@ impl<'a> Summary<'a> {
         group.targets.iter().filter_map(judge).collect()
     }
 
+    /// Returns the variants of each group with runs of other setups than the present ones.
+    pub(super) fn others(&self, present: &HashSet<String>) -> Vec<Others> {
+        let of_group = |group: &Group| {
+            let is_other = |variant: &&str| {
+                let of_cell = |cell: &Cell| self.runs(&cell.id, variant);
+                group.cells.iter().filter_map(of_cell).any(|runs| !present.contains(&runs.setup))
+            };
+            let all = [BARE].into_iter().chain(self.table.variants.keys().map(String::as_str));
+            let variants: Vec<String> = all.filter(is_other).map(str::to_owned).collect();
+            (!variants.is_empty()).then(|| Others { group: group.id.clone(), variants })
+        };
+        self.table.groups.iter().filter_map(of_group).collect()
+    }
+
     /// Returns the numbers of runs that count, and of runs that were disturbed or failed.
     pub(super) fn counts(&self) -> (usize, usize) {
         self.runs
@@ -159,12 +195,33 @@ mod tests {
             [7.0, 9.0, 8.0].iter().map(|goodput| row(cell, "layered", *goodput, 25.0)).collect();
         rows.push(Row { disturbed: "steal".to_owned(), ..row(cell, "layered", 1.0, 25.0) });
         rows.insert(0, Row { setup: "old build".to_owned(), ..row(cell, "layered", 2.0, 25.0) });
-        let summary = Summary::of(&table, &rows);
+        let summary = Summary::of(&table, &rows, Setups::Last);
         let runs = summary.runs(cell, "layered").unwrap();
         assert_eq!((runs.counted, runs.disturbed), (3, 1));
         assert_eq!(runs.spread(Figure::Goodput), Some(Spread { median: 8.0, least: 7.0, most: 9.0 }));
         assert_eq!(runs.spread(Figure::Share), None, "there is no run without loss");
         assert_eq!(summary.counts(), (3, 1));
+    }
+
+    #[test]
+    fn runs_of_another_build_or_length_never_stand_for_those_of_the_present_one() {
+        let table = table();
+        let cell = "narrow/uniform:1%/cubic";
+        let other = |goodput| Row { setup: "quick".to_owned(), ..row(cell, "layered", goodput, 25.0) };
+        let mut rows = vec![Row { setup: "old build".to_owned(), ..row(cell, BARE, 6.0, 0.0) }];
+        rows.extend([7.0, 9.0, 8.0].map(|goodput| row(cell, "layered", goodput, 25.0)));
+        rows.push(other(1.0));
+        let present = HashSet::from(["this".to_owned()]);
+        let summary = Summary::of(&table, &rows, Setups::Only(&present));
+        let runs = summary.runs(cell, "layered").unwrap();
+        assert_eq!((runs.counted, runs.spread(Figure::Goodput).unwrap().median), (3, 8.0));
+        assert!(summary.runs(cell, BARE).is_none(), "not even as the reference of a target");
+        assert_eq!((summary.counts(), summary.others(&present)), ((3, 0), Vec::new()));
+        // A report of the file shows the last runs, and names them.
+        let summary = Summary::of(&table, &rows, Setups::Last);
+        assert_eq!(summary.runs(cell, "layered").unwrap().counted, 1);
+        let variants = vec![BARE.to_owned(), "layered".to_owned()];
+        assert_eq!(summary.others(&present), [Others { group: "lossy".to_owned(), variants }]);
     }
 
     #[test]
@@ -176,7 +233,7 @@ mod tests {
             row("narrow/uniform:1%/cubic", "layered", 7.6, 25.0),
         ];
         let group = table.groups.iter().find(|group| group.id == "lossy").unwrap();
-        let summary = Summary::of(&table, &rows);
+        let summary = Summary::of(&table, &rows, Setups::Last);
         let share = summary.median("narrow/uniform:1%/cubic", "layered", Figure::Share).unwrap();
         assert!((share - 95.0).abs() < 1e-9, "{share}");
         let verdicts = summary.verdicts(group, &group.cells[0]);
@@ -197,7 +254,7 @@ mod tests {
             [(8.0, 25.0), (9.0, 0.0), (5.0, 50.0)]
                 .map(|(goodput, overhead)| row(cell, "layered", goodput, overhead)),
         );
-        let summary = Summary::of(&table, &rows);
+        let summary = Summary::of(&table, &rows, Setups::Last);
         let share = summary.runs(cell, "layered").unwrap().spread(Figure::Share);
         assert_eq!(share, Some(Spread { median: 90.0, least: 75.0, most: 100.0 }));
     }
