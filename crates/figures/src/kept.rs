@@ -1,7 +1,7 @@
 //! The finished runs of a figure that is not whole, in a file: a run that was stopped continues with them.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -40,7 +40,8 @@ pub struct Kept {
 impl Kept {
     /// Reads the runs of this set-up from the file, to which more are added.
     ///
-    /// A line that is not whole, because its writer was killed, is ignored.
+    /// A line that is not whole, because its writer was killed, is ignored. One command at a time can add
+    /// runs.
     pub(crate) fn open(path: PathBuf, fingerprint: String) -> Self {
         let runs = read(&path, &fingerprint);
         Self { path, fingerprint, runs, file: Mutex::new(None) }
@@ -60,7 +61,7 @@ impl Kept {
         let mut file = self.file.lock().expect("nothing panics with the lock held");
         let mut write = || {
             if file.is_none() {
-                *file = Some(rewrite(&self.path, &self.fingerprint, &self.runs)?);
+                *file = Some(self.rewrite()?);
             }
             let file = file.as_mut().expect("it was just made");
             // A single write: a process that is killed leaves the whole line, or a part that is ignored.
@@ -68,6 +69,43 @@ impl Kept {
         };
         write().map_err(|error| StoreError::io(&self.path, error))
     }
+
+    /// Writes the known runs in place of the file, so that no part of a line precedes the next one.
+    ///
+    /// # Errors
+    /// If another command adds runs to the file.
+    fn rewrite(&self) -> io::Result<File> {
+        // Stays locked until the new file is in its place.
+        let present = File::open(&self.path).ok();
+        present.as_ref().map_or(Ok(()), lock)?;
+        // Another command may have added runs since the file was read, and ended.
+        let mut runs = read(&self.path, &self.fingerprint);
+        runs.extend(self.runs.clone());
+        let mut text = line(&Head { fingerprint: self.fingerprint.clone() })?;
+        for ((job, seed), samples) in runs {
+            text += &line(&Line { job, seed, samples })?;
+        }
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let part = self.path.with_extension("part");
+        fs::write(&part, text)?;
+        let file = File::options().append(true).open(&part)?;
+        lock(&file)?;
+        fs::rename(&part, &self.path)?;
+        Ok(file)
+    }
+}
+
+/// Locks the file for as long as it is open. The kernel takes the lock from a process that ends.
+fn lock(file: &File) -> io::Result<()> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => io::Error::new(
+            io::ErrorKind::WouldBlock,
+            "another command runs this figure; wait for it or choose another --out",
+        ),
+        TryLockError::Error(error) => error,
+    })
 }
 
 /// Reads the runs of a file; none if it is missing or of another set-up.
@@ -80,20 +118,6 @@ fn read(path: &Path, fingerprint: &str) -> Runs {
     }
     let runs = lines.filter_map(|line| serde_json::from_str::<Line>(line).ok());
     runs.map(|line| ((line.job, line.seed), line.samples)).collect()
-}
-
-fn rewrite(path: &Path, fingerprint: &str, runs: &HashMap<(usize, u64), Vec<Sample>>) -> io::Result<File> {
-    let mut text = line(&Head { fingerprint: fingerprint.to_owned() })?;
-    for (&(job, seed), samples) in runs {
-        text += &line(&Line { job, seed, samples: samples.clone() })?;
-    }
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let part = path.with_extension("part");
-    fs::write(&part, text)?;
-    fs::rename(&part, path)?;
-    File::options().append(true).open(path)
 }
 
 fn line(value: &impl Serialize) -> serde_json::Result<String> {
@@ -142,11 +166,27 @@ mod tests {
         let kept = Kept::open(file.0.clone(), "a".to_owned());
         kept.keep(0, 1, &samples(1.0)).unwrap();
         kept.keep(0, 2, &samples(2.0)).unwrap();
+        drop(kept);
         let text = fs::read_to_string(&file.0).unwrap();
         fs::write(&file.0, &text[..text.len() - 9]).unwrap();
         let again = Kept::open(file.0.clone(), "a".to_owned());
         assert_eq!((again.count(), again.find(0, 2)), (1, None));
         again.keep(0, 2, &samples(2.0)).unwrap();
         assert_eq!(Kept::open(file.0.clone(), "a".to_owned()).count(), 2);
+    }
+
+    #[test]
+    fn a_second_writer_is_refused_and_loses_no_run_of_the_first_one() {
+        let file = Scratch::new("writers");
+        let open = || Kept::open(file.0.clone(), "a".to_owned());
+        let (first, second) = (open(), open());
+        first.keep(0, 1, &samples(1.0)).unwrap();
+        let error = second.keep(0, 2, &samples(2.0)).unwrap_err().to_string();
+        assert!(error.contains("another command runs this figure"), "{error}");
+        first.keep(0, 3, &samples(3.0)).unwrap();
+        drop(first);
+        second.keep(0, 2, &samples(2.0)).unwrap();
+        let all = open();
+        assert_eq!([1, 2, 3].map(|seed| all.find(0, seed).is_some()), [true; 3]);
     }
 }

@@ -354,6 +354,7 @@ mod tests {
             Runner { threads: 1, on_progress: &on_progress, ..runner(Err(String::new()), &is_stopped) };
         let kept = store.kept(&figure, Scale::Full);
         assert_eq!(first.run(&figure, Scale::Full, Some(&kept)).unwrap_err(), RunError::Stopped);
+        drop(kept);
 
         let kept = store.kept(&figure, Scale::Full);
         assert_eq!(kept.count(), 4);
@@ -388,6 +389,7 @@ mod tests {
         let kept = store.kept(&figure, Scale::Full);
         let error = runner.run(&figure, Scale::Full, Some(&kept)).unwrap_err();
         assert_eq!(error, RunError::Failed("it broke".to_owned()));
+        drop(kept);
         BROKEN.store(false, Ordering::SeqCst);
         let kept = store.kept(&figure, Scale::Full);
         assert_eq!(kept.count(), 1);

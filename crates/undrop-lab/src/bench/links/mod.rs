@@ -58,7 +58,8 @@ Examples:
 /// Each run is added to runs.csv in the directory as it ends, and what happened over time to courses.jsonl.
 /// The same command continues with the runs that are missing. A run during which the machine was disturbed
 /// does not count and is repeated. Runs of another build of the gateways, or of another length (`--quick`),
-/// do not count either, and are in no table of this command.
+/// do not count either, and are in no table of this command. Two commands cannot write to one directory at
+/// the same time.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Plan {
@@ -141,7 +142,8 @@ pub(crate) fn run(
     let program = program()?;
     let bytes = fs::read(&program).with_context(|| format!("reading {}", program.display()))?;
     let build = xxh3_64(&bytes);
-    let mut sheet = Sheet::open(&plan.out.join("runs.csv"))?;
+    let runs = plan.out.join("runs.csv");
+    let mut sheet = if plan.report { Sheet::open(&runs)? } else { Sheet::open_to_add(&runs)? };
     let mut is_whole = true;
     if !plan.report {
         let bench = Bench {

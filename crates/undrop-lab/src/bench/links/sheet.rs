@@ -1,10 +1,10 @@
 //! The runs in a CSV file, to which each run is added as it ends.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 
 use super::figure::{Figure, Figures};
 use crate::bench::csv;
@@ -45,9 +45,20 @@ pub(super) struct Sheet {
     path: PathBuf,
     rows: Vec<Row>,
     file: Option<File>,
+    /// Held by the only writer, from before it reads the rows. The kernel takes it from a process that ends.
+    lock: Option<File>,
 }
 
 impl Sheet {
+    /// Reads a file to add runs to it, and keeps other commands from doing the same.
+    ///
+    /// # Errors
+    /// If another command adds runs to it, or the file is of another kind or cannot be read.
+    pub(super) fn open_to_add(path: &Path) -> anyhow::Result<Self> {
+        let lock = lock(path)?;
+        Ok(Self { lock: Some(lock), ..Self::open(path)? })
+    }
+
     /// Reads a file, if it exists. A last line that is not whole, because its writer was killed, is ignored.
     ///
     /// # Errors
@@ -67,7 +78,7 @@ impl Sheet {
             );
         }
         let rows = lines.filter_map(parse).collect();
-        Ok(Self { path: path.to_owned(), rows, file: None })
+        Ok(Self { path: path.to_owned(), rows, file: None, lock: None })
     }
 
     pub(super) fn rows(&self) -> &[Row] {
@@ -78,7 +89,11 @@ impl Sheet {
     ///
     /// # Errors
     /// If the file cannot be written.
+    ///
+    /// # Panics
+    /// If the file was not opened to add runs.
     pub(super) fn add(&mut self, row: Row) -> anyhow::Result<()> {
+        assert!(self.lock.is_some(), "a file that was opened to be read gets no runs");
         let path = self.path.display().to_string();
         if self.file.is_none() {
             self.file = Some(self.rewrite().with_context(|| format!("writing {path}"))?);
@@ -92,15 +107,43 @@ impl Sheet {
 
     /// Writes the whole rows that were read, so that no part of a line precedes the next one.
     fn rewrite(&self) -> std::io::Result<File> {
-        if let Some(directory) = self.path.parent() {
-            fs::create_dir_all(directory)?;
-        }
         let text: String = std::iter::once(header() + "\n").chain(self.rows.iter().map(line)).collect();
         let part = self.path.with_extension("part");
         fs::write(&part, text)?;
         fs::rename(&part, &self.path)?;
         File::options().append(true).open(&self.path)
     }
+}
+
+/// Locks the file beside a file of runs, which itself is replaced by its writer.
+fn lock(runs: &Path) -> anyhow::Result<File> {
+    let directory = runs.parent().unwrap_or(Path::new("."));
+    let path = runs.with_extension("lock");
+    let open = || {
+        fs::create_dir_all(directory)?;
+        File::options().create(true).truncate(false).write(true).open(&path)
+    };
+    let file = open().with_context(|| format!("opening {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let other = fs::read_to_string(&path).unwrap_or_default();
+            bail!(
+                "another command writes to {} (process {}); wait for it or choose another --out",
+                directory.display(),
+                other.trim()
+            );
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("locking {}", path.display()));
+        }
+    }
+    let write = || {
+        file.set_len(0)?;
+        (&file).write_all(format!("{}\n", std::process::id()).as_bytes())
+    };
+    write().with_context(|| format!("writing {}", path.display()))?;
+    Ok(file)
 }
 
 fn header() -> String {
@@ -165,6 +208,7 @@ mod tests {
     impl Drop for Scratch {
         fn drop(&mut self) {
             let _ = fs::remove_file(&self.0);
+            let _ = fs::remove_file(self.0.with_extension("lock"));
         }
     }
 
@@ -185,7 +229,7 @@ mod tests {
     #[test]
     fn runs_are_read_back_to_the_last_bit() {
         let file = Scratch::new("bits");
-        let mut sheet = Sheet::open(&file.0).unwrap();
+        let mut sheet = Sheet::open_to_add(&file.0).unwrap();
         sheet.add(row(0)).unwrap();
         sheet.add(row(1)).unwrap();
         assert_eq!(Sheet::open(&file.0).unwrap().rows(), [row(0), row(1)]);
@@ -194,16 +238,32 @@ mod tests {
     #[test]
     fn a_truncated_line_is_dropped_and_the_next_run_follows_the_whole_ones() {
         let file = Scratch::new("cut");
-        let mut sheet = Sheet::open(&file.0).unwrap();
+        let mut sheet = Sheet::open_to_add(&file.0).unwrap();
         (0..3).for_each(|number| sheet.add(row(number)).unwrap());
+        drop(sheet);
         let text = fs::read_to_string(&file.0).unwrap();
         for cut in [2, 20, 40] {
             fs::write(&file.0, &text[..text.len() - cut]).unwrap();
-            let mut sheet = Sheet::open(&file.0).unwrap();
+            let mut sheet = Sheet::open_to_add(&file.0).unwrap();
             assert_eq!(sheet.rows(), [row(0), row(1)], "{cut}");
             sheet.add(row(2)).unwrap();
             assert_eq!(fs::read_to_string(&file.0).unwrap(), text, "{cut}");
         }
+    }
+
+    #[test]
+    fn a_second_writer_is_refused_until_the_first_one_ends_and_a_reader_never_is() {
+        let file = Scratch::new("writers");
+        let mut first = Sheet::open_to_add(&file.0).unwrap();
+        let error = Sheet::open_to_add(&file.0).unwrap_err().to_string();
+        let process = format!("(process {})", std::process::id());
+        assert!(error.contains(&process) && error.contains("choose another --out"), "{error}");
+        first.add(row(0)).unwrap();
+        assert_eq!(Sheet::open(&file.0).unwrap().rows(), [row(0)]);
+        drop(first);
+        let mut second = Sheet::open_to_add(&file.0).unwrap();
+        second.add(row(1)).unwrap();
+        assert_eq!(Sheet::open(&file.0).unwrap().rows(), [row(0), row(1)]);
     }
 
     #[test]
