@@ -90,7 +90,8 @@ pub(crate) enum Command {
 /// Returns the arguments of each command of this program that a page quotes.
 #[cfg(test)]
 pub(crate) fn quoted(page: &str) -> Vec<Vec<String>> {
-    all::quoted(page).into_iter().map(|command| command.words).collect()
+    let commands = all::quoted(page).expect("the pages have whole commands, as a test shows");
+    commands.into_iter().map(|command| command.words).collect()
 }
 
 /// Runs one measurement. `program` returns the path of the `undrop` program with the gateways to measure.

@@ -42,6 +42,7 @@ use self::run::{Job, Outcome};
 use self::sheet::{Row, Sheet};
 use self::summary::{Setups, Summary};
 use crate::bench::guard::Machine;
+use crate::program::fingerprint;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -140,8 +141,7 @@ pub(crate) fn run(
         return list(&table);
     }
     let program = program()?;
-    let bytes = fs::read(&program).with_context(|| format!("reading {}", program.display()))?;
-    let build = xxh3_64(&bytes);
+    let build = fingerprint(&program)?;
     let runs = plan.out.join("runs.csv");
     let mut sheet = if plan.report { Sheet::open(&runs)? } else { Sheet::open_to_add(&runs)? };
     let mut is_whole = true;
