@@ -103,6 +103,12 @@ impl Cell {
         format!("{link}/{loss}/{workload}")
     }
 
+    /// Returns whether runs of this cell with a variant can have a figure.
+    fn can_have(&self, figure: Figure, variant: &str) -> bool {
+        let is_of_changes = matches!(figure, Figure::WorstPhase | Figure::React);
+        self.workload.can_have(figure, variant != BARE) && !(is_of_changes && self.course.is_constant())
+    }
+
     /// Returns the id of the cell with the same link and workload that loses nothing.
     pub(super) fn lossless_id(&self) -> String {
         Self::id_of(&self.link_name, "none", &self.workload_name)
@@ -147,6 +153,7 @@ impl Table {
         recording: Option<&Path>,
     ) -> anyhow::Result<Group> {
         let mut cells = Vec::new();
+        let omitted = self.omitted.len();
         for link in &form.links {
             for loss in &form.losses {
                 for workload in &form.workloads {
@@ -165,24 +172,32 @@ impl Table {
             Ok(())
         };
         form.variants.iter().try_for_each(|name| known(name))?;
+        // Of cells that are left out nothing is known.
+        let is_whole = self.omitted.len() == omitted;
+        let can_have = |variant: &str, figure: Figure| -> anyhow::Result<()> {
+            known(variant)?;
+            ensure!(
+                !is_whole || cells.iter().any(|cell: &Cell| cell.can_have(figure, variant)),
+                "expected a figure that a cell of the group can have, saw {variant}.{figure}"
+            );
+            Ok(())
+        };
         let column = |text: &String| -> anyhow::Result<(String, Figure)> {
             let (variant, figure) = text.split_once('.').context("columns: expected VARIANT.FIGURE")?;
-            known(variant)?;
-            Ok((variant.to_owned(), figure.parse()?))
+            let figure = figure.parse()?;
+            can_have(variant, figure).context("columns")?;
+            Ok((variant.to_owned(), figure))
         };
         let columns = form.columns.iter().map(column).collect::<anyhow::Result<_>>()?;
         let targets = form.targets.iter().map(|form| {
-            known(&form.variant)?;
-            form.target()
+            let target = form.target()?;
+            can_have(&target.variant, target.figure).context("targets")?;
+            target.reference().map_or(Ok(()), |other| known(&other.variant)).context("targets")?;
+            Ok(target)
         });
-        Ok(Group {
-            id: form.id.clone(),
-            title: form.title.clone(),
-            cells,
-            variants: form.variants.clone(),
-            columns,
-            targets: targets.collect::<anyhow::Result<_>>()?,
-        })
+        let targets = targets.collect::<anyhow::Result<_>>()?;
+        let (id, title, variants) = (form.id.clone(), form.title.clone(), form.variants.clone());
+        Ok(Group { id, title, cells, variants, columns, targets })
     }
 
     /// Adds the cells without loss that shares are relative to.

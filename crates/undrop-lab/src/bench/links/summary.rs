@@ -246,6 +246,23 @@ mod tests {
     }
 
     #[test]
+    fn the_share_of_flows_beside_bare_ones_is_that_of_what_these_left_them_without_loss() {
+        let text =
+            SMALL.replace(r#"congestion = "cubic" }"#, r#"congestion = "cubic", flows = 2, beside = 2 }"#);
+        let table = Table::parse(&text, None).unwrap();
+        let cell = "narrow/uniform:1%/cubic";
+        let rows = [
+            row("narrow/none/cubic", BARE, 4.8, 0.0),
+            row(cell, BARE, 1.0, 0.0),
+            row(cell, "layered", 6.0, 20.0),
+        ];
+        let summary = Summary::of(&table, &rows, Setups::Last);
+        let share = |variant| summary.median(cell, variant, Figure::Share).unwrap();
+        assert!((share("layered") - 150.0).abs() < 1e-9, "7.2 of 4.8, {}", share("layered"));
+        assert!(share(BARE) < 21.0, "{}", share(BARE));
+    }
+
+    #[test]
     fn the_share_of_a_run_is_that_of_its_own_overhead() {
         let table = table();
         let cell = "narrow/uniform:1%/cubic";

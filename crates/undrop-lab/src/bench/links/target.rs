@@ -55,6 +55,14 @@ pub(super) enum Verdict {
 }
 
 impl Target {
+    /// Returns the other runs that the bound refers to.
+    pub(super) fn reference(&self) -> Option<&Reference> {
+        match &self.scale {
+            Scale::Absolute | Scale::TimesExpected => None,
+            Scale::Times(reference) | Scale::Above(reference) => Some(reference),
+        }
+    }
+
     /// Judges the medians of a cell. `reference` returns the medians of another variant, by name and
     /// workload.
     ///

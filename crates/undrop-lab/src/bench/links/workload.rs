@@ -73,9 +73,42 @@ impl Workload {
         Ok(())
     }
 
-    /// Returns whether the goodput has a share that loss can take from it.
+    /// Returns whether the goodput is compared with that of the same flows on the link without loss.
+    ///
+    /// Beside bare flows the share is one of what they left there. They leave more where the link loses
+    /// packets, so that protected flows may have more than 100 %.
     pub(super) fn has_share(&self) -> bool {
-        matches!(self, Self::Tcp { beside: 0, .. })
+        matches!(self, Self::Tcp { .. })
+    }
+
+    /// Returns whether runs with this traffic can have a figure; `is_protected`: whether they have gateways.
+    pub(super) fn can_have(&self, figure: Figure, is_protected: bool) -> bool {
+        match figure {
+            Figure::Goodput => !matches!(self, Self::Messages { .. }),
+            Figure::Beside => self.beside() > 0,
+            Figure::Share => self.has_share(),
+            Figure::LatencyHalf
+            | Figure::LatencyMost
+            | Figure::Within150
+            | Figure::Missing
+            | Figure::Pace => !matches!(self, Self::Tcp { .. }),
+            Figure::Overhead
+            | Figure::OverheadLate
+            | Figure::EgressCost
+            | Figure::IngressCost
+            | Figure::Cores => is_protected,
+            Figure::Lost
+            | Figure::StayedLost
+            | Figure::Residual
+            | Figure::ResidualBeyondQueue
+            | Figure::QueueDrops
+            | Figure::WorstPhase
+            | Figure::React
+            | Figure::Steal
+            | Figure::Foreign
+            | Figure::Stopped
+            | Figure::Late => true,
+        }
     }
 
     /// Returns the number of hosts in each site.
@@ -226,6 +259,25 @@ mod tests {
         assert_eq!((seen.missing_us, seen.sent), (Some(vec![500_000]), 3));
         assert!((seen.figures[&Figure::Goodput] - 0.016).abs() < 1e-9);
         assert!((seen.figures[&Figure::Pace] - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_workload_has_the_figures_that_its_runs_count() {
+        let tcp = |beside| Workload::Tcp { congestion: "cubic".to_owned(), flows: 2, beside };
+        let voice = Workload::Datagrams { per_second: Some(50.0), link_share: None, payload: 200 };
+        let messages = Workload::Messages { congestion: "cubic".to_owned(), per_second: 12.0, bytes: 1_024 };
+        let of = |figure| [&tcp(0), &tcp(2), &voice, &messages].map(|one| one.can_have(figure, true));
+        assert_eq!(of(Figure::Goodput), [true, true, true, false]);
+        assert_eq!(of(Figure::Beside), [false, true, false, false]);
+        assert_eq!(of(Figure::Share), [true, true, false, false]);
+        assert_eq!(of(Figure::LatencyMost), [false, false, true, true]);
+        assert!(!tcp(0).can_have(Figure::Overhead, false), "nothing adds bytes without gateways");
+        // All that the hosts count is among them.
+        let report = UdpReport { sent_us: vec![0], latencies_us: vec![None], ..UdpReport::default() };
+        let seen = seen_of_udp(&report, 200).unwrap();
+        assert!(seen.figures.keys().all(|figure| voice.can_have(*figure, false)));
+        let seen = seen_of_tcp(&TcpReport::default(), Some(&TcpReport::default())).unwrap();
+        assert!(seen.figures.keys().all(|figure| tcp(2).can_have(*figure, false)));
     }
 
     #[test]
