@@ -163,13 +163,12 @@ fn measure(program: &Path, plan: &Plan, case: Case, seed: u64) -> anyhow::Result
     let udp =
         while_dead(plan, dying, || Ok(udp_stream(rig::between(&paths.sites), &stream, &mut unwatched)?))?;
     pair.stop()?;
-    let silence_us = udp.arrived_us.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max();
     Ok(Figures {
         goodput: tcp.forward.goodput_bps() / 1e6,
         pause_s: rig::longest_pause_us(&tcp.forward.samples) as f64 / 1e6,
         missing: udp.missing() as f64,
         duplicates: udp.duplicates,
-        silence_ms: silence_us.unwrap_or(0) as f64 / 1e3,
+        silence_ms: rig::longest_silence_us(&udp) as f64 / 1e3,
     })
 }
 

@@ -13,7 +13,7 @@ use maelstrom::status::Status;
 use netlab::Namespace;
 use netlab::emulator::EmulatorConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
-use netlab::traffic::{Sample, TcpReport, TcpTransfer, tcp_transfer, unwatched};
+use netlab::traffic::{Sample, TcpReport, TcpTransfer, UdpReport, tcp_transfer, unwatched};
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 pub(crate) use stage::gateways::{between, sites};
@@ -118,6 +118,19 @@ pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> anyhow::R
     Ok(())
 }
 
+/// Longest time without an arrival, from the moment at which the first packet of a stream is due to that of
+/// the last one. A packet is due after the least delay of all.
+pub(crate) fn longest_silence_us(report: &UdpReport) -> u64 {
+    let (Some(first_us), Some(last_us)) = (report.sent_us.first(), report.sent_us.last()) else { return 0 };
+    let delay_us = report.latencies_us.iter().flatten().min().copied().unwrap_or(0);
+    let (mut longest_us, mut heard_us) = (0, first_us + delay_us);
+    for &at_us in report.arrived_us.iter().chain([&(last_us + delay_us)]) {
+        longest_us = longest_us.max(at_us.saturating_sub(heard_us));
+        heard_us = heard_us.max(at_us);
+    }
+    longest_us
+}
+
 /// Longest time between two samples of which only the latter shows progress.
 pub(crate) fn longest_pause_us(samples: &[Sample]) -> u64 {
     let (mut longest_us, mut progress_us, mut received) = (0, 0, 0);
@@ -145,5 +158,25 @@ mod tests {
         assert_eq!(longest_pause_us(&samples(&[5, 6, 6, 6, 9, 10])), 300);
         assert_eq!(longest_pause_us(&samples(&[5, 6, 6, 6])), 200);
         assert_eq!(longest_pause_us(&[]), 0);
+    }
+
+    /// A packet each 10 ms for ten seconds, of which those of some times arrive, 20 ms later.
+    fn stream(arrives: impl Fn(u64) -> bool) -> UdpReport {
+        let sent_us: Vec<u64> = (0..=1_000).map(|number| number * 10_000).collect();
+        let latencies_us = sent_us.iter().map(|&at_us| arrives(at_us).then_some(20_000)).collect();
+        let arrived_us =
+            sent_us.iter().filter(|&&at_us| arrives(at_us)).map(|at_us| at_us + 20_000).collect();
+        UdpReport { sent_us, latencies_us, arrived_us, ..UdpReport::default() }
+    }
+
+    #[test]
+    fn a_silence_is_a_time_without_arrivals_also_at_the_beginning_and_at_the_end() {
+        let of = |arrives: fn(u64) -> bool| longest_silence_us(&stream(arrives));
+        assert_eq!(of(|_| true), 10_000, "the delay of the path is no silence");
+        assert_eq!(of(|at_us| !(3_000_000..5_000_000).contains(&at_us)), 2_010_000);
+        assert_eq!(of(|at_us| at_us <= 4_000_000), 6_000_000);
+        assert_eq!(of(|at_us| at_us >= 7_000_000), 7_000_000);
+        assert_eq!(of(|_| false), 10_000_000);
+        assert_eq!(longest_silence_us(&UdpReport::default()), 0);
     }
 }

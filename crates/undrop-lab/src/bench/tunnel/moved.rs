@@ -83,10 +83,9 @@ fn move_away(program: &Path, plan: &Plan, event: Event, seed: u64) -> anyhow::Re
             && samples[since..].windows(2).any(|pair| pair[1].received_bytes > pair[0].received_bytes)
     });
     let samples = tcp.map(|report| report.forward.samples).unwrap_or_default();
-    let silence_us = udp.arrived_us.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
     pair.stop()?;
     Ok(vec![
-        ("longest silence of packets, ms", silence_us as f64 / 1e3),
+        ("longest silence of packets, ms", rig::longest_silence_us(&udp) as f64 / 1e3),
         ("longest pause of TCP, ms", rig::longest_pause_us(&samples) as f64 / 1e3),
         ("packets missing", udp.missing() as f64),
         ("connections lost", if alive { 0.0 } else { 1.0 }),
