@@ -35,13 +35,42 @@ columns = ["bare.missing_percent", "layered.missing_percent", "layered.overhead_
 targets = [{ variant = "layered", figure = "stayed_lost", at_most = 0.5, times = "bare" }]
 "#;
 
+/// A table of thresholds that adds few bytes until it knows the loss, after a second.
+const THRESHOLDS: &str = r#"
+rounds = 1
+
+[links]
+narrow = { rate = "20mbit", delay = "5ms" }
+
+[workloads]
+stream = { datagrams = { per_second = 600, payload = 200 } }
+
+[variants.table]
+title = "table of thresholds"
+thresholds = [
+  { from_percent = 0, code = "scheme = \"reed-solomon\"\nr = 20\nc = 1\nrequests = \"off\"" },
+  { from_percent = 1, code = "scheme = \"reed-solomon\"\nr = 20\nc = 10\nrequests = \"off\"" },
+]
+
+[[group]]
+id = "tiny"
+title = "A link that loses packets all the time"
+links = ["narrow"]
+losses = ["uniform:10%"]
+workloads = ["stream"]
+variants = ["table"]
+seconds = 1
+learn = 3
+columns = ["table.overhead_percent"]
+"#;
+
 struct Directory(PathBuf);
 
 impl Directory {
-    fn new() -> Self {
-        let path = env::temp_dir().join(format!("undrop-links-test-{}", process::id()));
+    fn new(name: &str, table: &str) -> Self {
+        let path = env::temp_dir().join(format!("undrop-links-test-{}-{name}", process::id()));
         fs::create_dir_all(&path).unwrap();
-        fs::write(path.join("cells.toml"), TABLE).unwrap();
+        fs::write(path.join("cells.toml"), table).unwrap();
         Self(path)
     }
 
@@ -86,7 +115,7 @@ fn a_cell_that_is_cut_off_continues_with_the_missing_run() {
     if !privilege::available_or_skip("a_cell_that_is_cut_off_continues_with_the_missing_run") {
         return;
     }
-    let directory = Directory::new();
+    let directory = Directory::new("cut", TABLE);
     let (is_whole, text) = directory.bench(&[]);
     let sheet = directory.sheet();
     let runs = rows(&sheet);
@@ -123,4 +152,21 @@ fn a_cell_that_is_cut_off_continues_with_the_missing_run() {
     let (kept, again) = (sheet.lines().take(2), directory.sheet());
     assert!(kept.eq(again.lines().take(2)) && rows(&again).len() == 2, "{again}");
     assert!(directory.bench(&["--report"]).1.contains("### A step of loss") || disturbed > 0);
+}
+
+#[test]
+fn a_table_of_thresholds_learns_the_loss_before_the_measured_run() {
+    if !privilege::available_or_skip("a_table_of_thresholds_learns_the_loss_before_the_measured_run") {
+        return;
+    }
+    let directory = Directory::new("thresholds", THRESHOLDS);
+    let (_, text) = directory.bench(&[]);
+    let sheet = directory.sheet();
+    let runs = rows(&sheet);
+    let table =
+        runs.iter().find(|row| row["variant"] == "table").unwrap_or_else(|| panic!("{text}\n{sheet}"));
+    // The run takes a second, in which no look at the table comes early enough to matter. One repair in some
+    // ten packets adds less, ten repairs add more.
+    let overhead: f64 = table["overhead_percent"].parse().unwrap_or_else(|_| panic!("{text}\n{sheet}"));
+    assert!(overhead > 40.0, "{overhead} %: {text}\n{sheet}");
 }

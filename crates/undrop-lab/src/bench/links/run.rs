@@ -1,8 +1,8 @@
 //! One run of a cell: sites, a link, perhaps gateways, traffic, and what all of them counted.
 //!
 //! 1. the sites and the gateways start;
-//! 2. the same traffic as in the run flows for a time, if the cell asks for it, so that the gateways know the
-//!    link;
+//! 2. the same traffic as in the run flows for a time, if the cell asks for it, so that the gateways, or a
+//!    table of thresholds, know the link;
 //! 3. traffic flows; ten times a second the loss follows its course, the counts are recorded, and a table of
 //!    thresholds is looked at;
 //! 4. after the traffic the gateways get some time to recover the last losses, or to give them up;
@@ -78,12 +78,13 @@ pub(super) fn run(job: &Job<'_>) -> anyhow::Result<Outcome> {
         Some(pair) => rig::statuses(pair)?.map(|status| status.gateway.pid).to_vec(),
         None => Vec::new(),
     };
-    learn(job, &sites)?;
+    let mut table = job.variant.and_then(table_of);
+    learn(job, &sites, pair.as_mut(), table.as_mut())?;
     let statuses = pair.as_ref().map(rig::statuses).transpose()?;
     let base = Moment::of(Progress { elapsed_us: 0, received_bytes: 0 }, &sites.link, statuses.as_ref());
     let packets_before = statuses.as_ref().map_or([0; 2], packets);
     let before = (Machine::now()?, cpu_s(&pids)?);
-    let traffic = carry(job, &sites, pair.as_mut())?;
+    let traffic = carry(job, &sites, pair.as_mut(), table)?;
     let after = (Machine::now()?, cpu_s(&pids)?);
     thread::sleep(Duration::from_secs(2) + 4 * Duration::from_micros(job.cell.link.delay_us));
     job.interrupt.check()?;
@@ -156,17 +157,37 @@ fn start(job: &Job<'_>, variant: &Variant, sites: &TwoSites) -> anyhow::Result<G
         .context("starting the gateways")
 }
 
+fn table_of(variant: &Variant) -> Option<TableController<'_>> {
+    match &variant.code {
+        Code::Lines(_) => None,
+        Code::Thresholds(thresholds) => Some(TableController::new(thresholds)),
+    }
+}
+
 /// Lets traffic pass that is not measured, with the first loss of the course. Without gateways nobody learns
 /// from it.
-fn learn(job: &Job<'_>, sites: &TwoSites) -> anyhow::Result<()> {
+fn learn(
+    job: &Job<'_>,
+    sites: &TwoSites,
+    pair: Option<&mut GatewayPair>,
+    mut table: Option<&mut TableController<'_>>,
+) -> anyhow::Result<()> {
     let Cell { learn, workload, link, .. } = job.cell;
-    if *learn > 0.0 && job.variant.is_some() {
-        let time = Duration::from_secs_f64(*learn);
-        let mut watch =
-            |_| if job.interrupt.is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let seen = workload.carry(sites, link.rate_bps, time, &mut watch);
-        job.interrupt.check()?;
-        seen?;
+    let Some(pair) = pair.filter(|_| *learn > 0.0) else { return Ok(()) };
+    let mut looked = Ok(());
+    let mut watch = |progress: Progress| {
+        if let Some(table) = &mut table {
+            looked = table.tick(progress.elapsed_us, pair);
+        }
+        let is_over = looked.is_err() || job.interrupt.is_requested();
+        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let seen = workload.carry(sites, link.rate_bps, Duration::from_secs_f64(*learn), &mut watch);
+    job.interrupt.check()?;
+    looked?;
+    seen?;
+    if let Some(table) = table {
+        table.restart();
     }
     Ok(())
 }
@@ -187,13 +208,14 @@ struct Traffic {
     origin_us: u64,
 }
 
-fn carry(job: &Job<'_>, sites: &TwoSites, mut pair: Option<&mut GatewayPair>) -> anyhow::Result<Traffic> {
+fn carry(
+    job: &Job<'_>,
+    sites: &TwoSites,
+    mut pair: Option<&mut GatewayPair>,
+    mut table: Option<TableController<'_>>,
+) -> anyhow::Result<Traffic> {
     let mut conductor = Conductor::new(&job.cell.course, &sites.link);
     let mut recorder = Recorder::new(&sites.link, MOMENTS_US);
-    let mut table = match job.variant.map(|variant| &variant.code) {
-        Some(Code::Thresholds(thresholds)) => Some(TableController::new(thresholds)),
-        _ => None,
-    };
     // From the first look on: several flows connect one after the other before it.
     let (mut failure, mut gap_us, mut last_us) = (None, 0, None);
     let mut origin_us = now_us();
@@ -216,7 +238,7 @@ fn carry(job: &Job<'_>, sites: &TwoSites, mut pair: Option<&mut GatewayPair>) ->
     let seen = job.cell.workload.carry(sites, job.cell.link.rate_bps, time, &mut watch);
     job.interrupt.check()?;
     if let Some(error) = failure {
-        return Err(error.context("changing the code by the table of thresholds"));
+        return Err(error);
     }
     let began_us = conductor.began_us().to_vec();
     Ok(Traffic { seen: seen?, moments: recorder.finish(), began_us, gap_us, origin_us })

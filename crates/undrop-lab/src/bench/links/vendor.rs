@@ -44,15 +44,32 @@ impl<'a> TableController<'a> {
         Self { thresholds, next_us: INTERVAL_US, sides: [Side::default(); 2] }
     }
 
-    /// Looks at the table if it is time.
+    /// Looks at the table if it is time. The time is that of the traffic, which [`Self::restart`] begins
+    /// again.
     ///
     /// # Errors
     /// If a gateway does not answer, or cannot be asked to reload its file.
     pub(super) fn tick(&mut self, elapsed_us: u64, pair: &mut GatewayPair) -> anyhow::Result<()> {
-        if elapsed_us < self.next_us {
-            return Ok(());
+        if self.is_due(elapsed_us) {
+            self.change(pair).context("changing the code by the table of thresholds")?;
         }
-        self.next_us = elapsed_us + INTERVAL_US;
+        Ok(())
+    }
+
+    /// Begins the time again for other traffic. The gateways keep their rows, and the counts go on.
+    pub(super) fn restart(&mut self) {
+        self.next_us = INTERVAL_US;
+    }
+
+    fn is_due(&mut self, elapsed_us: u64) -> bool {
+        let is_due = elapsed_us >= self.next_us;
+        if is_due {
+            self.next_us = elapsed_us + INTERVAL_US;
+        }
+        is_due
+    }
+
+    fn change(&mut self, pair: &mut GatewayPair) -> anyhow::Result<()> {
         for side in 0..2 {
             let far = pair.status(1 - side)?;
             if let Some(row) = self.look(side, &far)? {
@@ -99,6 +116,36 @@ mod tests {
         }
     }
 
+    /// Status of a far gateway that has counted these packets, and these lost ones.
+    fn far(counts: (u64, u64)) -> Status {
+        let mut status = Status::default();
+        let peer = serde_json::json!({
+            "address": "10.0.0.1:1", "up": true, "last_heard_ms": null, "sessions": 1, "networks": [],
+            "name": null, "egress": serde_json::to_value(maelstrom::status::EgressStatus::default()).unwrap(),
+            "ingress": serde_json::to_value(maelstrom::status::IngressStatus::default()).unwrap(),
+            "far": serde_json::to_value(maelstrom::status::LossStatus::default()).unwrap(),
+        });
+        let mut peer: maelstrom::status::PeerStatus = serde_json::from_value(peer).unwrap();
+        (peer.ingress.loss.packets, peer.ingress.loss.lost) = counts;
+        status.peers.push(peer);
+        status
+    }
+
+    #[test]
+    fn a_measured_run_begins_with_the_row_that_was_learnt_and_a_clock_of_its_own() {
+        let thresholds = thresholds();
+        let mut table = TableController::new(&thresholds);
+        let due = |table: &mut TableController<'_>, ms: u64| table.is_due(1_000 * ms);
+        let of_learning: Vec<u64> = (0..=150).map(|at| 100 * at).filter(|&ms| due(&mut table, ms)).collect();
+        assert_eq!((of_learning.len(), of_learning[0]), (15, 1_000));
+        assert_eq!(table.look(0, &far((10_000, 200))).unwrap(), Some(2));
+        table.restart();
+        let of_run: Vec<u64> = (0..=20).map(|at| 100 * at).filter(|&ms| due(&mut table, ms)).collect();
+        assert_eq!(of_run, [1_000, 2_000]);
+        assert_eq!(table.look(0, &far((11_000, 220))).unwrap(), None, "the same loss, and the row is kept");
+        assert_eq!(table.look(0, &far((12_000, 220))).unwrap(), Some(0), "the counts go on");
+    }
+
     #[test]
     fn the_loss_of_the_last_interval_decides_and_only_changes_are_made() {
         let thresholds = thresholds();
@@ -106,17 +153,7 @@ mod tests {
         let mut counts = (0, 0);
         let mut after = |packets: u64, lost: u64| {
             counts = (counts.0 + packets, counts.1 + lost);
-            let mut status = Status::default();
-            let peer = serde_json::json!({
-                "address": "10.0.0.1:1", "up": true, "last_heard_ms": null, "sessions": 1, "networks": [],
-                "name": null, "egress": serde_json::to_value(maelstrom::status::EgressStatus::default()).unwrap(),
-                "ingress": serde_json::to_value(maelstrom::status::IngressStatus::default()).unwrap(),
-                "far": serde_json::to_value(maelstrom::status::LossStatus::default()).unwrap(),
-            });
-            let mut peer: maelstrom::status::PeerStatus = serde_json::from_value(peer).unwrap();
-            (peer.ingress.loss.packets, peer.ingress.loss.lost) = counts;
-            status.peers.push(peer);
-            table.look(0, &status).unwrap()
+            table.look(0, &far(counts)).unwrap()
         };
         assert_eq!(after(1_000, 0), None);
         assert_eq!(after(1_000, 20), Some(2));
