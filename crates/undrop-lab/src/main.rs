@@ -23,7 +23,7 @@ Examples:
   undrop-lab figures --quick                  the papers' figures, reproduced
   undrop-lab bench tcp                        TCP goodput by loss rate, with and without gateways
 
-Exit codes: 0 success, 1 failure, 2 wrong usage.";
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 stopped by Ctrl-C or SIGTERM.";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:

@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use loss::LossModel;
@@ -16,6 +15,7 @@ use netlab::emulator::{Direction, EmulatorConfig};
 use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream};
 use simnet::link::{Fate, LinkConfig};
+use stage::fresh::make_new;
 use stage::gateways::{Setting, between};
 
 use super::rig::{Program, behaviour, gateways, stop, watcher};
@@ -137,10 +137,9 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn make() -> Result<Self, RunError> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("undrop-stream-{}-{number}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| unwritten(&path, &error))?;
+        let make = |path: &Path| fs::create_dir(path);
+        let made = make_new(&std::env::temp_dir(), "undrop-stream", "", make);
+        let (path, ()) = made.map_err(|error| RunError::Failed(format!("{error:#}")))?;
         Ok(Self(path))
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use std::{env, fs, process};
+use std::{env, fs};
 
 use anyhow::{Context as _, bail};
 use ipnet::IpNet;
@@ -17,6 +17,8 @@ use netlab::Namespace;
 use netlab::namespace::Child;
 use netlab::topology::{TwoSites, WAN};
 use nix::sys::signal::Signal;
+
+use crate::fresh::make_new;
 
 /// Number of lines of a gateway's log that an error contains: the last ones, or those of a panic.
 const LAST_LINES: usize = 3;
@@ -368,11 +370,7 @@ impl SplitSetting {
 }
 
 pub(super) fn make_directory() -> anyhow::Result<PathBuf> {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let directory = env::temp_dir().join(format!("undrop-lab-{}-{number}", process::id()));
-    fs::create_dir(&directory).with_context(|| format!("making {}", directory.display()))?;
+    let (directory, ()) = make_new(&env::temp_dir(), "undrop-lab", "", |path| fs::create_dir(path))?;
     Ok(directory)
 }
 
@@ -433,7 +431,18 @@ fn last_lines(log: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::last_lines;
+    use super::*;
+
+    #[test]
+    fn a_directory_that_a_killed_process_left_is_no_obstacle() {
+        let old = env::temp_dir().join(format!("undrop-lab-{}-0", std::process::id()));
+        fs::create_dir(&old).unwrap();
+        let made = make_directory();
+        fs::remove_dir(&old).unwrap();
+        let made = made.unwrap();
+        assert_ne!(made, old);
+        fs::remove_dir(&made).unwrap();
+    }
 
     #[test]
     fn the_end_of_a_log_shows_a_panic_in_place_of_its_backtrace() {

@@ -4,21 +4,29 @@
 //! place of a value, cannot be run, and one whose first words are left out is refused.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use undrop::interrupt::EXIT_INTERRUPTED;
 use undrop::output;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::guard::Machine;
+use super::stop;
 use crate::program::fingerprint;
 
 /// Most characters of a command in the name of its file.
 const NAME_MAX: usize = 100;
+/// Interval between looks whether a command has ended, or has to.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Run all measurements whose commands a page quotes.
 ///
@@ -110,6 +118,7 @@ pub(crate) fn run(
     let is_wanted =
         |text: &str| plan.only.is_empty() || plan.only.iter().any(|part| text.contains(part.as_str()));
     let commands = quoted(&page).with_context(|| format!("in {}", plan.page.display()))?;
+    stop::listen()?;
     let mut is_whole = true;
     let program = program()?;
     let build = format!("build: {:016x}", fingerprint(&program)?);
@@ -129,7 +138,7 @@ pub(crate) fn run(
         } else {
             output::note(format_args!("running  {text}"));
             match execute(&program, &build, &command, &file)? {
-                Some(code) if code == i32::from(EXIT_INTERRUPTED) => {
+                code if stop::is_requested() || code == Some(EXIT_INTERRUPTED.into()) => {
                     return Ok(ExitCode::from(EXIT_INTERRUPTED));
                 }
                 Some(0) => output::line(&format!("done     {text}"))?,
@@ -143,6 +152,32 @@ pub(crate) fn run(
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Runs a command to its end, or asks it to stop when a stop is requested.
+///
+/// The command has a process group of its own: the terminal's Ctrl-C would be a second signal, which ends it
+/// at once and leaves its files behind.
+fn output_of(mut line: Command) -> anyhow::Result<Output> {
+    let mut child = line.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0).spawn()?;
+    let mut pipe = child.stdout.take().context("expected a pipe from the command")?;
+    let reading = thread::spawn(move || {
+        let mut stdout = Vec::new();
+        pipe.read_to_end(&mut stdout).map(|_| stdout)
+    });
+    let mut is_asked = false;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if stop::is_requested() && !is_asked {
+            kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM)?;
+            is_asked = true;
+        }
+        thread::sleep(LOOK);
+    };
+    let stdout = reading.join().map_err(|_| anyhow::anyhow!("the reader of the output panicked"))??;
+    Ok(Output { status, stdout, stderr: Vec::new() })
+}
+
 fn has_line(file: &Path, line: &str) -> bool {
     fs::read_to_string(file).is_ok_and(|text| text.lines().any(|other| other == line))
 }
@@ -154,14 +189,9 @@ fn execute(program: &Path, build: &str, command: &Quoted, file: &Path) -> anyhow
     }
     let own = std::env::current_exe().context("cannot find the path of this program")?;
     let before = Machine::now()?;
-    let output = Command::new(own)
-        .arg("--program")
-        .arg(program)
-        .args(&command.words)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("running a command of the page")?;
+    let mut line = Command::new(own);
+    line.arg("--program").arg(program).args(&command.words);
+    let output = output_of(line).context("running a command of the page")?;
     let load = Machine::now()?.since(&before);
     if output.status.success() {
         let machine = match load.reasons() {

@@ -12,7 +12,7 @@ use netlab::emulator::DirectionCounters;
 
 use undrop::output;
 
-use super::standstill;
+use super::{standstill, stop};
 
 /// Ticks of the kernel's counters of processor time per second.
 const TICKS_PER_S: f64 = 100.0;
@@ -144,6 +144,7 @@ pub(crate) fn undisturbed<T>(measure: impl Fn() -> anyhow::Result<T>) -> anyhow:
     for attempt in 1.. {
         let before = Machine::now()?;
         let measured = measure()?;
+        stop::check()?;
         let reasons = Machine::now()?.since(&before).reasons().join("; ");
         if reasons.is_empty() {
             return Ok((measured, attempt - 1));

@@ -22,6 +22,7 @@ mod speed;
 mod split;
 mod stall;
 mod standstill;
+mod stop;
 mod tcp;
 mod tunnel;
 mod udp;
@@ -33,13 +34,18 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use netlab::privilege;
 use undrop::failure::Advice as _;
+use undrop::interrupt::EXIT_INTERRUPTED;
+use undrop::output;
 
 const EXAMPLES: &str = "\
 Examples:
   undrop-lab bench tcp                        goodput by loss rate, cubic and reno
   undrop-lab bench links --list               cells of links, losses and traffic, with targets
   undrop-lab bench udp --help                 options of a measurement
-  undrop-lab --program ./undrop bench speed   the gateways of another build";
+  undrop-lab --program ./undrop bench speed   the gateways of another build
+
+Ctrl-C or SIGTERM ends a measurement and its gateways, with exit code 130; a second one ends the process at
+once, and leaves temporary files behind.";
 
 /// A measurement.
 #[derive(Debug, Subcommand)]
@@ -110,12 +116,26 @@ pub(crate) fn run(
     privilege::enter_user_namespace()
         .context("the measurement needs to create network namespaces, which is not permitted")
         .advise("run it as root, or allow user namespaces")?;
+    if let Command::Ricochet(part) = command {
+        return multicast::ricochet::play(part).map(|()| ExitCode::SUCCESS);
+    }
+    let interrupt = stop::listen()?;
+    match measure(command, program) {
+        // Gateways end with the terminal's Ctrl-C too, so that any error may come of it.
+        Err(_) if interrupt.is_requested() => {
+            output::note("stopped");
+            Ok(ExitCode::from(EXIT_INTERRUPTED))
+        }
+        done => done,
+    }
+}
+
+fn measure(command: &Command, program: impl FnOnce() -> anyhow::Result<PathBuf>) -> anyhow::Result<ExitCode> {
     match command {
         Command::Multicast(plan) => multicast::run(plan),
         Command::MulticastSoak(plan) => multicast::soak::run(plan),
-        Command::Ricochet(part) => multicast::ricochet::play(part),
         Command::Links(plan) => return links::run(program, plan),
-        Command::All(_) | Command::Page(_) => Ok(()),
+        Command::Ricochet(_) | Command::All(_) | Command::Page(_) => Ok(()),
         Command::Tcp(plan) => tcp::run(&program()?, plan),
         Command::Udp(plan) => udp::run(&program()?, plan),
         Command::Speed(plan) => speed::run(&program()?, plan),

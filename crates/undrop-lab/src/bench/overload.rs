@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use loss::LossModel;
 use maelstrom::config::Schedule;
-use netlab::traffic::{Pace, TcpTransfer, UdpStream, udp_stream, unwatched};
+use netlab::traffic::{Pace, TcpTransfer, UdpStream};
 use stage::gateways::{GatewayPair, Setting};
 
 use crate::bench::{guard, rig};
@@ -117,7 +117,7 @@ fn udp(program: &Path, plan: &Plan, setting: Option<&Setting>) -> anyhow::Result
         duration: Duration::from_secs(plan.seconds),
         ..UdpStream::default()
     };
-    let report = udp_stream(rig::between(&sites), &stream, &mut unwatched)?;
+    let report = rig::stream(rig::between(&sites), &stream)?;
     finish(report.missing() as f64 * 100.0 / report.sent_us.len().max(1) as f64, pair)
 }
 

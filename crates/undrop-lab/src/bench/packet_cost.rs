@@ -8,7 +8,7 @@ use loss::LossModel;
 use netlab::traffic::{Pace, UdpStream, udp_stream};
 use stage::gateways::Setting;
 
-use crate::bench::rig;
+use crate::bench::{rig, stop};
 
 /// Processor time per packet by packet rate, and the latency of packets, with ticks and without.
 #[derive(Debug, Args)]
@@ -107,11 +107,12 @@ fn measure(program: &Path, plan: &Plan, packets: u64, tick: bool) -> anyhow::Res
     };
     let before = cpu_s()?;
     let mut tick_us = 0;
-    let report = udp_stream(rig::between(&sites), &stream, &mut |_| {
+    let report = udp_stream(rig::between(&sites), &stream, &mut |progress| {
         let status = pair.status(0).ok();
         tick_us = status.and_then(|status| status.gateway.tick_us).unwrap_or(tick_us);
-        std::ops::ControlFlow::Continue(())
+        stop::watch(progress)
     })?;
+    stop::check()?;
     let after = cpu_s()?;
     let [a, b] = rig::statuses(&pair)?;
     let (sent, arrived) = (a.peers[0].egress.source_packets, b.peers[0].ingress.source_packets);

@@ -8,11 +8,11 @@ use clap::Args;
 use loss::LossModel;
 use netlab::Direction;
 use netlab::emulator::Emulator;
-use netlab::traffic::{Pace, TcpTransfer, UdpStream, udp_stream, unwatched};
+use netlab::traffic::{Pace, TcpTransfer, UdpStream};
 use simnet::link::LinkConfig;
 use stage::gateways::TwoPaths;
 
-use crate::bench::{guard, rig};
+use crate::bench::{guard, rig, stop};
 
 /// UDP packets per second of the stream, and their length in bytes.
 const STREAM: (f64, usize) = (500.0, 200);
@@ -149,10 +149,10 @@ fn measure(program: &Path, plan: &Plan, case: Case, seed: u64) -> anyhow::Result
     let duration = Duration::from_secs(plan.seconds);
     let transfer =
         TcpTransfer { congestion: Some(plan.congestion.clone()), duration, ..TcpTransfer::default() };
-    thread::sleep(BACK);
+    stop::pause(BACK)?;
     let tcp = while_dead(plan, dying, || rig::transfer(&paths.sites, &transfer))?;
     anyhow::ensure!(tcp.mismatch.is_none(), "TCP delivered a byte that was not sent");
-    thread::sleep(BACK);
+    stop::pause(BACK)?;
     let stream = UdpStream {
         pace: Pace::Packets(STREAM.0),
         payload_bytes: STREAM.1,
@@ -160,8 +160,7 @@ fn measure(program: &Path, plan: &Plan, case: Case, seed: u64) -> anyhow::Result
         patience: Duration::from_secs(1),
         ..UdpStream::default()
     };
-    let udp =
-        while_dead(plan, dying, || Ok(udp_stream(rig::between(&paths.sites), &stream, &mut unwatched)?))?;
+    let udp = while_dead(plan, dying, || rig::stream(rig::between(&paths.sites), &stream))?;
     pair.stop()?;
     Ok(Figures {
         goodput: tcp.forward.goodput_bps() / 1e6,
@@ -184,9 +183,9 @@ fn while_dead<T: Send>(
             let lose = |loss: &LossModel| {
                 Direction::BOTH.into_iter().for_each(|direction| link.set_loss(direction, loss));
             };
-            thread::sleep(Duration::from_secs(plan.seconds) / 3);
+            stop::pause(Duration::from_secs(plan.seconds) / 3)?;
             lose(&LossModel::Uniform(1.0));
-            thread::sleep(Duration::from_secs(plan.dead));
+            stop::pause(Duration::from_secs(plan.dead))?;
             lose(&LossModel::None);
         }
         running.join().map_err(|_| anyhow::anyhow!("the work panicked"))?

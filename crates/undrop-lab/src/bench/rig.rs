@@ -13,10 +13,14 @@ use maelstrom::status::Status;
 use netlab::Namespace;
 use netlab::emulator::EmulatorConfig;
 use netlab::topology::{TwoSites, TwoSitesConfig};
-use netlab::traffic::{Sample, TcpReport, TcpTransfer, UdpReport, tcp_transfer, unwatched};
+use netlab::traffic::{
+    Between, Sample, TcpReport, TcpTransfer, UdpReport, UdpStream, tcp_transfer, udp_stream,
+};
 use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 pub(crate) use stage::gateways::{between, sites};
+
+use super::stop;
 
 /// Longest start of a program.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -42,8 +46,31 @@ pub(crate) fn gateways(program: &Path, sites: &TwoSites, setting: &Setting) -> a
 }
 
 /// Runs one transfer between the sites.
+///
+/// # Errors
+/// Those of [`tcp_transfer`], or if a stop is requested.
 pub(crate) fn transfer(sites: &TwoSites, plan: &TcpTransfer) -> anyhow::Result<TcpReport> {
-    Ok(tcp_transfer(between(sites), plan, &mut unwatched)?)
+    transfer_of(between(sites), plan)
+}
+
+/// Runs one transfer between two hosts.
+///
+/// # Errors
+/// As of [`transfer`].
+pub(crate) fn transfer_of(hosts: Between<'_>, plan: &TcpTransfer) -> anyhow::Result<TcpReport> {
+    let report = tcp_transfer(hosts, plan, &mut stop::watch)?;
+    stop::check()?;
+    Ok(report)
+}
+
+/// Runs one stream of UDP between two hosts.
+///
+/// # Errors
+/// Those of [`udp_stream`], or if a stop is requested.
+pub(crate) fn stream(hosts: Between<'_>, plan: &UdpStream) -> anyhow::Result<UdpReport> {
+    let report = udp_stream(hosts, plan, &mut stop::watch)?;
+    stop::check()?;
+    Ok(report)
 }
 
 /// Returns the status of both gateways.
@@ -112,6 +139,7 @@ pub(crate) fn run(
 pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
+        stop::check()?;
         ensure!(Instant::now() < deadline, "expected {what} within {PATIENCE:?}");
         sleep(Duration::from_millis(20));
     }

@@ -11,12 +11,12 @@ use clap::Args;
 use loss::LossModel;
 use netlab::Namespace;
 use netlab::topology::TwoSites;
-use netlab::traffic::{Pace, UdpStream, udp_stream, unwatched};
+use netlab::traffic::{Pace, UdpStream};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use stage::gateways::{End, GatewayPair, Setting};
 
-use crate::bench::rig;
+use crate::bench::{rig, stop};
 
 /// Address of the gateway's metrics.
 const ADDRESS: &str = "127.0.0.1:9469";
@@ -112,7 +112,7 @@ fn measure(
                 bytes = scrape(&sites.a.gateway)?;
                 count += 1;
             }
-            thread::sleep(INTERVAL);
+            stop::pause(INTERVAL)?;
         }
         stream.join().map_err(|_| anyhow::anyhow!("the stream panicked"))??;
         Ok((count, bytes))
@@ -128,8 +128,7 @@ fn traffic(sites: &TwoSites, packets: u64, duration: Duration) -> anyhow::Result
         duration,
         ..UdpStream::default()
     };
-    udp_stream(rig::between(sites), &plan, &mut unwatched)?;
-    Ok(())
+    rig::stream(rig::between(sites), &plan).map(drop)
 }
 
 /// Scrapes the metrics once; returns the length of the answer.

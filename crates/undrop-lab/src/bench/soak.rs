@@ -9,7 +9,7 @@ use clap::Args;
 use loss::LossModel;
 use netlab::traffic::TcpTransfer;
 
-use crate::bench::rig;
+use crate::bench::{rig, stop};
 
 /// Resident memory of both gateways during a TCP transfer over a lossy link.
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ pub(crate) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
                 loss.residual
             );
             if tenth < 10 {
-                thread::sleep(Duration::from_secs_f64(plan.seconds as f64 / 10.0));
+                stop::pause(Duration::from_secs_f64(plan.seconds as f64 / 10.0))?;
             }
         }
         running.join().map_err(|_| anyhow::anyhow!("the transfer panicked"))?

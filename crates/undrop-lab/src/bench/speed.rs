@@ -7,7 +7,7 @@ use crate::code::CodeArgs;
 use clap::Args;
 use loss::LossModel;
 use netlab::topology::TwoSites;
-use netlab::traffic::{Direction, Pace, TcpTransfer, UdpStream, udp_stream, unwatched};
+use netlab::traffic::{Direction, Pace, TcpTransfer, UdpStream};
 use stage::gateways::{GatewayPair, Setting};
 
 use crate::bench::rig;
@@ -154,7 +154,7 @@ fn latency(program: &Path, plan: &Plan) -> anyhow::Result<()> {
                 duration: Duration::from_secs(plan.seconds),
                 ..UdpStream::default()
             };
-            let report = udp_stream(rig::between(&sites), &stream, &mut unwatched)?;
+            let report = rig::stream(rig::between(&sites), &stream)?;
             let sorted = report.sorted_latencies_us();
             println!(
                 "| {} gateways, run {run} | {} | {} | {} |",

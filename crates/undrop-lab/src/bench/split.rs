@@ -8,13 +8,13 @@ use clap::Args;
 use loss::LossModel;
 use maelstrom::status::Status;
 use netlab::topology::TwoSitesConfig;
-use netlab::traffic::{Course, unwatched};
+use netlab::traffic::Course;
 use simnet::units::{format_bit_rate, parse_bit_rate, parse_size};
 use stage::gateways::{Way, WayPlan, WayStage};
 use undrop::output;
 
 use crate::bench::pepsal::Pepsal;
-use crate::bench::{guard, rig};
+use crate::bench::{guard, rig, stop};
 
 /// Header bytes of a packet of the sites: IPv4, TCP, timestamps.
 const HEADER_BYTES: f64 = 52.0;
@@ -225,7 +225,8 @@ fn transfer(program: &Path, plan: &Plan, cell: &WayPlan, seed: u64) -> anyhow::R
     let cpu_s = || anyhow::Ok(cpu_s(&stage)? + pepsal.as_ref().map_or(Ok(0.0), Pepsal::cpu_s)?);
     let before = cpu_s()?;
     let seconds = plan.seconds(cell);
-    let report = stage.transfer(plan.flows, Duration::from_secs(seconds), &mut unwatched)?;
+    let report = stage.transfer(plan.flows, Duration::from_secs(seconds), &mut stop::watch)?;
+    stop::check()?;
     let cores = (cpu_s()? - before) / seconds as f64;
     anyhow::ensure!(report.mismatch.is_none(), "another byte arrived than was sent at {:?}", report.mismatch);
     let statuses = stage.statuses()?;
@@ -327,15 +328,17 @@ fn fetch_all(
     let stage = cell.build(program, seed)?;
     let pepsal = plan.pepsal(&stage, cell.way)?;
     let patience = Duration::from_secs(plan.patience);
-    let first = stage.fetch(WARM_UP_BYTES, course, patience, &mut unwatched)?;
+    let first = stage.fetch(WARM_UP_BYTES, course, patience, &mut stop::watch)?;
     let mut all = Vec::new();
     for &bytes in &plan.fetch {
         let mut times = Vec::new();
         while times.len() < plan.fetches && times.last() != Some(&None) {
-            times.push(stage.fetch(bytes, course, patience, &mut unwatched)?);
+            stop::check()?;
+            times.push(stage.fetch(bytes, course, patience, &mut stop::watch)?);
         }
         all.push(times);
     }
+    stop::check()?;
     drop(pepsal);
     stage.close()?;
     Ok((first, all))

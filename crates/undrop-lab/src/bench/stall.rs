@@ -10,7 +10,7 @@ use loss::LossModel;
 use netlab::traffic::TcpTransfer;
 use nix::sys::signal::Signal;
 
-use crate::bench::{guard, rig};
+use crate::bench::{guard, rig, stop};
 
 /// Goodput of TCP while the far gateway is stopped for seconds, and without gateways.
 #[derive(Debug, Args)]
@@ -84,9 +84,9 @@ fn transfer(program: &Path, plan: &Plan, seed: u64, stopped: Option<u64>) -> any
     let report = thread::scope(|scope| {
         let running = scope.spawn(|| rig::transfer(&sites, &transfer));
         if let (Some(child), Some(seconds @ 1..)) = (pair.as_mut().and_then(|pair| pair.child(1)), stopped) {
-            thread::sleep(Duration::from_secs(plan.seconds) / 3);
+            stop::pause(Duration::from_secs(plan.seconds) / 3)?;
             child.signal(Signal::SIGSTOP)?;
-            thread::sleep(Duration::from_secs(seconds));
+            stop::pause(Duration::from_secs(seconds))?;
             child.signal(Signal::SIGCONT)?;
         }
         running.join().map_err(|_| anyhow::anyhow!("the transfer panicked"))?

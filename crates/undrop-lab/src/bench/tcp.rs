@@ -9,7 +9,7 @@ use loss::LossModel;
 use netlab::traffic::TcpTransfer;
 use stage::gateways::Setting;
 
-use crate::bench::{guard, rig};
+use crate::bench::{guard, rig, stop};
 
 /// TCP goodput on a 1 Gbit/s link of 50 ms one way, with and without gateways.
 #[derive(Debug, Args)]
@@ -133,7 +133,7 @@ fn with(
     let report = rig::transfer(&sites, &transfer_of(plan, congestion))?;
     let cores = (rig::cpu_s(pids[0])? + rig::cpu_s(pids[1])? - before) / plan.seconds as f64;
     // The gateways need some time to recover the last losses, or to give them up.
-    std::thread::sleep(Duration::from_secs(3));
+    stop::pause(Duration::from_secs(3))?;
     let [a, b] = rig::statuses(&pair)?;
     anyhow::ensure!(
         report.mismatch.is_none(),

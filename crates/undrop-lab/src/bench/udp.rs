@@ -8,10 +8,10 @@ use clap::Args;
 use fec::simulate::{Simulation, simulate};
 use loss::LossModel;
 use netlab::emulator::Direction;
-use netlab::traffic::{Pace, UdpReport, UdpStream, udp_stream, unwatched};
+use netlab::traffic::{Pace, UdpReport, UdpStream};
 use stage::gateways::Setting;
 
-use crate::bench::rig;
+use crate::bench::{rig, stop};
 
 /// Share of lost packets that is recovered, and recovery delay, of a UDP stream on a 50 ms link.
 #[derive(Debug, Args)]
@@ -89,8 +89,8 @@ fn cell(
         duration: Duration::from_secs(plan.seconds),
         patience: Duration::from_secs(2),
     };
-    let report = udp_stream(rig::between(&sites), &stream, &mut unwatched)?;
-    std::thread::sleep(Duration::from_secs(3));
+    let report = rig::stream(rig::between(&sites), &stream)?;
+    stop::pause(Duration::from_secs(3))?;
     let [_, b] = rig::statuses(&pair)?;
     let ingress = &b.peers[0].ingress;
     anyhow::ensure!(

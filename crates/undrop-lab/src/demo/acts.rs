@@ -2,9 +2,9 @@
 //! kernel.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fs, process, thread};
+use std::{env, fs, thread};
 
 use anyhow::{Context as _, bail};
 use loss::LossModel;
@@ -15,6 +15,7 @@ use netlab::topology::{TwoSites, TwoSitesConfig};
 use netlab::traffic::{MessageStream, Progress, TcpTransfer, message_stream, tcp_transfer};
 use simnet::LinkConfig;
 use simnet::link::Fate;
+use stage::fresh::make_new;
 use stage::gateways::{End, GatewayPair, Setting, between};
 
 use crate::course::Course;
@@ -238,9 +239,9 @@ pub(super) struct Scratch {
 
 impl Scratch {
     fn new(name: &str) -> anyhow::Result<Self> {
-        let path = env::temp_dir().join(format!("undrop-demo-{}-{name}", process::id()));
         // A new file: no link is followed and nothing is overwritten.
-        fs::File::create_new(&path).with_context(|| format!("making {}", path.display()))?;
+        let make = |path: &Path| fs::File::create_new(path);
+        let (path, _) = make_new(&env::temp_dir(), "undrop-demo", &format!("-{name}"), make)?;
         Ok(Self { path })
     }
 }
@@ -303,6 +304,13 @@ mod tests {
         assert_eq!((counts.source_packets, counts.lost, counts.recovered), (1500, 15, 13));
         assert_eq!(counts.queue_drops, 1);
         assert_eq!(counts.overhead_percent, 38.0);
+    }
+
+    #[test]
+    fn a_file_that_a_killed_demo_left_is_no_obstacle() {
+        let left = Scratch::new("left.csv").unwrap();
+        let made = Scratch::new("left.csv").unwrap();
+        assert_ne!(made.path, left.path);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod demo;
 mod figures;
+mod interrupt;
 mod links_bench;
 mod multicast_bench;
 mod multicast_systems;

@@ -17,7 +17,7 @@ use socket2::{Domain, Socket, Type};
 use undrop::output;
 
 use super::{Costs, Plan, costs, cpu_s, statuses};
-use crate::bench::rig;
+use crate::bench::{rig, stop};
 
 /// Bytes of the answer to a short connection.
 pub(super) const SHORT: usize = 10_000;
@@ -93,7 +93,7 @@ fn measure(program: &Path, plan: &Plan) -> anyhow::Result<(Fates, Costs)> {
         let fates = stage.sites().a.hosts[0].run(|| -> anyhow::Result<(Fates, f64)> {
             crowd.begin_long()?;
             let before_s = cpu_s(&stage)?;
-            crowd.begin_short();
+            crowd.begin_short()?;
             // The long ones are still open.
             let after = resident()?;
             let mut fates = crowd.end();
@@ -262,6 +262,7 @@ impl<'a> Crowd<'a> {
     fn begin_long(&mut self) -> anyhow::Result<()> {
         let per_turn = (self.plan.fresh as f64 * TURN.as_secs_f64()).ceil().max(1.0) as usize;
         while self.long.len() < self.plan.connections {
+            stop::check()?;
             for _ in 0..per_turn.min(self.plan.connections - self.long.len()) {
                 let client = Client::begin(self.to, WANTS[0]).context("cannot begin a connection")?;
                 self.long.push(Some(client));
@@ -270,6 +271,7 @@ impl<'a> Crowd<'a> {
             thread::sleep(TURN);
         }
         while self.long.iter().flatten().any(|client| client.wish.is_some()) {
+            stop::check()?;
             self.turn_long();
             thread::sleep(TURN);
         }
@@ -278,10 +280,11 @@ impl<'a> Crowd<'a> {
     }
 
     /// Begins short connections for the time of the plan, and waits for their ends.
-    fn begin_short(&mut self) {
+    fn begin_short(&mut self) -> anyhow::Result<()> {
         let Self { to, plan, .. } = *self;
         let (begun, mut started, mut short) = (Instant::now(), 0, Vec::new());
         while begun.elapsed().as_secs() < plan.seconds || !short.is_empty() {
+            stop::check()?;
             let elapsed_s = begun.elapsed().as_secs_f64().min(plan.seconds as f64);
             while started < (elapsed_s * plan.fresh as f64) as u64 {
                 started += 1;
@@ -306,6 +309,7 @@ impl<'a> Crowd<'a> {
             thread::sleep(TURN);
         }
         self.fates.seconds = begun.elapsed().as_secs_f64();
+        Ok(())
     }
 
     /// Ends the long connections.

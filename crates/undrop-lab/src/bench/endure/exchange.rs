@@ -15,6 +15,7 @@ use stage::gateways::WayStage;
 use undrop::output;
 
 use super::{Costs, Plan, costs, cpu_s};
+use crate::bench::stop;
 
 /// Longest wait for a byte.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -70,15 +71,22 @@ fn exchange(stage: &mut WayStage, plan: &Plan) -> anyhow::Result<()> {
             while arrived.iter().any(|bytes| bytes.load(Ordering::Relaxed) < wanted)
                 && !ways.iter().any(ScopedJoinHandle::is_finished)
             {
+                if stop::is_requested() {
+                    // Ends the reads and writes, whose errors end the threads.
+                    let _ = client.shutdown(Shutdown::Both).and(server.shutdown(Shutdown::Both));
+                    return;
+                }
                 thread::sleep(LOOK);
             }
         };
         wait_for(0.25);
         lose(stage, &LossModel::Uniform(1.0));
-        thread::sleep(Duration::from_secs(plan.flap));
+        // If a stop is requested, the next wait ends the exchange.
+        let _ = stop::pause(Duration::from_secs(plan.flap));
         lose(stage, &plan.loss);
         wait_for(0.5);
         let reloaded = stage.reload(0);
+        wait_for(1.0);
         for way in ways {
             way.join().map_err(|_| anyhow::anyhow!("a thread of the exchange panicked"))??;
         }

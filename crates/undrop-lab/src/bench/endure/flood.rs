@@ -16,7 +16,7 @@ use undrop::output;
 
 use super::crowd::{SHORT, listen};
 use super::{Plan, cpu_s, statuses};
-use crate::bench::rig;
+use crate::bench::{rig, stop};
 
 /// Length of the flood.
 const LENGTH: Duration = Duration::from_secs(15);
@@ -99,7 +99,7 @@ fn measure(program: &Path, plan: &Plan) -> anyhow::Result<Seen> {
             }
             let now = resident()?;
             most = [0, 1].map(|side| most[side].max(now[side]));
-            thread::sleep(EVERY);
+            stop::pause(EVERY)?;
         }
         let seconds = begun.elapsed().as_secs_f64();
         let cores = (cpu_s(&stage)? - before_s) / seconds;
@@ -113,7 +113,7 @@ fn measure(program: &Path, plan: &Plan) -> anyhow::Result<Seen> {
     seen.held = held(&stage)?;
     while !is_splitting(&stage)? {
         ensure!(begun.elapsed() < PATIENCE, "connections are not split again after {} s", PATIENCE.as_secs());
-        thread::sleep(EVERY);
+        stop::pause(EVERY)?;
     }
     seen.again = begun.elapsed();
     seen.memory[2] = resident()?;

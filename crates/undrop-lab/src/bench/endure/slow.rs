@@ -6,13 +6,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netlab::traffic::unwatched;
 use stage::gateways::WayStage;
 use undrop::output;
 
 use super::crowd::listen;
 use super::{Plan, statuses};
-use crate::bench::rig;
+use crate::bench::{rig, stop};
 
 /// Length of each transfer beside them.
 const TRANSFER: Duration = Duration::from_secs(15);
@@ -49,11 +48,13 @@ pub(super) fn run(program: &Path, plan: &Plan) -> anyhow::Result<()> {
 
 fn measure(program: &Path, plan: &Plan) -> anyhow::Result<Seen> {
     let stage = plan.stage(program)?;
-    let alone = stage.transfer(1, TRANSFER, &mut unwatched)?.forward.second_half_bps();
+    let alone = stage.transfer(1, TRANSFER, &mut stop::watch)?.forward.second_half_bps();
+    stop::check()?;
     let before = resident(&stage)?;
     let (clients, servers) = connect(&stage, plan.slow)?;
     let taken = fill(&servers)?;
-    let beside = stage.transfer(1, TRANSFER, &mut unwatched)?.forward.second_half_bps();
+    let beside = stage.transfer(1, TRANSFER, &mut stop::watch)?.forward.second_half_bps();
+    stop::check()?;
     let memory = [before, resident(&stage)?];
     drop((clients, servers));
     stage.close()?;

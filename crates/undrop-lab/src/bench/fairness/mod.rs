@@ -16,13 +16,13 @@ use ipnet::IpNet;
 use loss::LossModel;
 use netlab::emulator::{Direction, EmulatorConfig};
 use netlab::topology::{TwoSites, TwoSitesConfig};
-use netlab::traffic::{Between, Pace, TcpTransfer, UdpStream, tcp_transfer, udp_stream, unwatched};
+use netlab::traffic::{Between, Pace, TcpTransfer, UdpStream};
 use simnet::link::LinkConfig;
 use simnet::units::{format_bit_rate, parse_bit_rate, parse_size};
 use stage::gateways::{End, GatewayPair, Setting};
 use undrop::output;
 
-use crate::bench::{guard, rig};
+use crate::bench::{guard, rig, stop};
 use report::{Mix, Outcome, Row};
 
 /// Payload of a packet of the constant stream, and its length on the link.
@@ -162,7 +162,7 @@ fn measure(program: Option<&Path>, plan: &Plan, cell: &Cell<'_>, seed: u64) -> a
     let pair = program.map(|program| gateways(program, &sites, &plan.setting)).transpose()?;
     if plan.learn > 0 {
         let transfer = tcp(cell.congestion, 1, plan.learn);
-        tcp_transfer(between(&sites, 0), &transfer, &mut unwatched)?;
+        rig::transfer_of(between(&sites, 0), &transfer)?;
     }
     let before = sites.link.counters(Direction::AToB);
     let mut outcome = carry(plan, cell, &sites, pair.as_ref())?;
@@ -217,7 +217,7 @@ fn carry(
             return Ok(0.0);
         }
         let transfer = tcp(cell.congestion, flows, plan.seconds);
-        let report = tcp_transfer(between(sites, host), &transfer, &mut unwatched)?;
+        let report = rig::transfer_of(between(sites, host), &transfer)?;
         anyhow::Ok(report.forward.second_half_bps() / 1e6)
     };
     let probes = UdpStream { pace: Pace::Packets(PROBES), payload_bytes: 32, ..stream(plan.seconds) };
@@ -225,13 +225,13 @@ fn carry(
     let mut outcome = Outcome::default();
     thread::scope(|scope| {
         let bare = scope.spawn(|| flows(1, bare));
-        let probes = scope.spawn(|| udp_stream(between(sites, 1), &probes, &mut unwatched));
+        let probes = scope.spawn(|| rig::stream(between(sites, 1), &probes));
         let rest = scope.spawn(|| pair.map(|pair| repairs_of_second_half(pair, plan.seconds)).transpose());
         if let Some(load) = cell.mix.load() {
             let bits = plan.rate as f64 * load * PAYLOAD_BYTES as f64 / PACKET_BYTES;
             let sent =
                 UdpStream { pace: Pace::Bits(bits), payload_bytes: PAYLOAD_BYTES, ..stream(plan.seconds) };
-            let report = udp_stream(between(sites, 0), &sent, &mut unwatched)?;
+            let report = rig::stream(between(sites, 0), &sent)?;
             outcome.lost_percent = Some(percent(report.missing(), report.sent_us.len()));
             let arrived = (report.sent_us.len() - report.missing()) * PAYLOAD_BYTES * 8;
             outcome.protected_mbps = arrived as f64 / plan.seconds as f64 / 1e6;
@@ -259,9 +259,9 @@ fn repairs_of_second_half(pair: &GatewayPair, seconds: u64) -> anyhow::Result<f6
         let egress = &status.peers[0].egress;
         anyhow::Ok((egress.repair_packets, egress.source_packets))
     };
-    thread::sleep(Duration::from_millis(seconds * 500));
+    stop::pause(Duration::from_millis(seconds * 500))?;
     let before = counts()?;
-    thread::sleep(Duration::from_millis(seconds * 450));
+    stop::pause(Duration::from_millis(seconds * 450))?;
     let after = counts()?;
     Ok(percent((after.0 - before.0) as usize, (after.1 - before.1) as usize))
 }

@@ -42,6 +42,7 @@ use self::run::{Job, Outcome};
 use self::sheet::{Row, Sheet};
 use self::summary::{Setups, Summary};
 use crate::bench::guard::Machine;
+use crate::bench::stop;
 use crate::program::fingerprint;
 
 const EXAMPLES: &str = "\
@@ -146,13 +147,7 @@ pub(crate) fn run(
     let mut sheet = if plan.report { Sheet::open(&runs)? } else { Sheet::open_to_add(&runs)? };
     let mut is_whole = true;
     if !plan.report {
-        let bench = Bench {
-            plan,
-            table: &table,
-            build,
-            program,
-            interrupt: Interrupt::listen().context("listening for Ctrl-C")?,
-        };
+        let bench = Bench { plan, table: &table, build, program, interrupt: stop::listen()? };
         match bench.run_all(&mut sheet) {
             Err(error) if error.is::<Interrupted>() => {
                 output::note("stopped; the same command continues from here");
@@ -227,7 +222,7 @@ struct Bench<'a> {
     program: PathBuf,
     /// Fingerprint of the program.
     build: u64,
-    interrupt: Interrupt,
+    interrupt: &'a Interrupt,
 }
 
 impl Bench<'_> {
@@ -286,7 +281,7 @@ impl Bench<'_> {
             // The runs of a round have the same losses.
             seed: 1_000 + u64::from(task.number),
             is_shared: self.plan.shared,
-            interrupt: &self.interrupt,
+            interrupt: self.interrupt,
         };
         let mut row = Row {
             setup: task.setup.clone(),
@@ -307,7 +302,8 @@ impl Bench<'_> {
                 row.counters = outcome.counters;
                 row.figures = outcome.figures;
             }
-            Err(error) if error.is::<Interrupted>() => return Err(error),
+            // Gateways end with the terminal's Ctrl-C too, which is no failure of the run.
+            Err(_) if self.interrupt.is_requested() => return Err(Interrupted.into()),
             Err(error) => row.disturbed = format!("failed: {error:#}").chars().take(2_000).collect(),
         }
         Ok(row)

@@ -20,6 +20,7 @@ use clap::{Args, ValueEnum};
 use loss::LossModel;
 use netlab::DropFilter;
 
+use crate::bench::stop;
 use participant::System;
 use run::Cell;
 use table::Table;
@@ -136,6 +137,7 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
                 match run::run(&cell, system) {
                     Ok(figures) => table.add(&cell, system, &figures)?,
                     Err(error) => {
+                        stop::check()?;
                         failed += 1;
                         eprintln!("{}: {}: {error:#}", system.name, cell.title());
                     }

@@ -12,7 +12,10 @@ use anyhow::Context as _;
 use netlab::Namespace;
 use netlab::namespace::Child;
 
-use crate::bench::rig;
+use crate::bench::{rig, stop};
+
+/// Longest wait between two looks whether a stop is requested.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A system under measurement, with the command that starts its participant.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,8 +115,11 @@ impl Participant {
     pub(crate) fn expect(&mut self, word: &str, patience: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
-            let line = match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            stop::check()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = match self.lines.recv_timeout(left.min(LOOK)) {
                 Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) if left > LOOK => continue,
                 Err(RecvTimeoutError::Timeout) => anyhow::bail!(
                     "expected {word:?} from {} within {} s, saw no such line; end of its stderr: {}",
                     self.label,

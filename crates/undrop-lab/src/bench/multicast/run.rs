@@ -9,11 +9,13 @@ use loss::LossModel;
 use netlab::Dropper;
 use netlab::bridge::{BridgeLan, BridgeLanConfig, HOST};
 use nix::time::{ClockId, clock_gettime};
+use stage::fresh::make_new;
 
 use super::Lose;
 use super::judge::{Figures, Receiver, Record, Schedule, judge};
 use super::message::{MAGIC, Name};
 use super::participant::{Participant, System};
+use crate::bench::stop;
 
 const READY_PATIENCE: Duration = Duration::from_secs(60);
 const DONE_PATIENCE: Duration = Duration::from_secs(10);
@@ -71,8 +73,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn create() -> anyhow::Result<Self> {
-        let path = PathBuf::from(format!("/dev/shm/undrop-multicast-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        let memory = Path::new("/dev/shm");
+        let (path, ()) = make_new(memory, "undrop-multicast", "", |path| fs::create_dir(path))?;
         Ok(Self(path))
     }
 
@@ -183,7 +185,7 @@ impl Stage {
     fn kill(&mut self, cell: &Cell, schedule: Schedule) -> anyhow::Result<()> {
         let Some(kill_s) = cell.kill_s else { return Ok(()) };
         let at_ns = schedule.start_ns + (kill_s * 1e9) as u64;
-        std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns()?)));
+        stop::pause(Duration::from_nanos(at_ns.saturating_sub(now_ns()?)))?;
         let is_sequencer = |participant: &Participant| participant.stat("sequencer") == Some(1.0);
         let dead = self.participants[..cell.receivers].iter().position(is_sequencer).unwrap_or(0);
         self.participants[dead].kill()?;
@@ -197,8 +199,7 @@ impl Stage {
         for sender in &mut self.participants[cell.receivers..] {
             sender.expect("sent", patience)?;
         }
-        std::thread::sleep(Duration::from_secs_f64(cell.tail_s));
-        Ok(())
+        stop::pause(Duration::from_secs_f64(cell.tail_s))
     }
 
     /// Ends loss, so that the systems can leave in good order, and then the participants.

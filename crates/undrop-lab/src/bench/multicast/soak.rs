@@ -10,7 +10,7 @@ use super::Lose;
 use super::message::Name;
 use super::participant::System;
 use super::run::{Cell, Stage};
-use crate::bench::rig;
+use crate::bench::{rig, stop};
 
 /// Number of messages of a sender after a missing one that are remembered singly.
 const AHEAD_MAX: usize = 1 << 16;
@@ -121,7 +121,7 @@ pub(crate) fn run(plan: &Plan) -> anyhow::Result<()> {
     let mut medians = Vec::new();
     for row in 0..=plan.rows {
         if row > 0 {
-            std::thread::sleep(Duration::from_secs_f64(plan.minutes * 60.0 / f64::from(plan.rows)));
+            stop::pause(Duration::from_secs_f64(plan.minutes * 60.0 / f64::from(plan.rows)))?;
         }
         let (receivers, senders) = stage.participants.split_at(cell.receivers);
         let mib = |participant: &super::participant::Participant| {

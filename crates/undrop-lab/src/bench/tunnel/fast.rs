@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use loss::LossModel;
-use netlab::traffic::{Pace, TcpTransfer, UdpStream, udp_stream, unwatched};
+use netlab::traffic::{Pace, TcpTransfer, UdpStream};
 use stage::gateways::{Setting, part};
 
 use super::Plan;
@@ -112,7 +112,7 @@ fn packets(
         duration: Duration::from_secs(plan.seconds),
         ..UdpStream::default()
     };
-    let report = udp_stream(rig::between(&sites), &stream, &mut unwatched)?;
+    let report = rig::stream(rig::between(&sites), &stream)?;
     let after_s = spent()?;
     let arrived = report.arrived_us.len() as f64;
     let last_us = *report.sent_us.last().context("expected packets of the stream, saw none")?;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use loss::LossModel;
-use netlab::traffic::{Pace, TcpReport, TcpTransfer, UdpStream, udp_stream, unwatched};
+use netlab::traffic::{Pace, TcpReport, TcpTransfer, UdpStream};
 use stage::gateways::Setting;
 use undrop::output;
 
@@ -112,7 +112,7 @@ fn delay(program: &Path, plan: &Plan, system: System, seed: u64) -> anyhow::Resu
         duration: Duration::from_secs(plan.seconds),
         ..UdpStream::default()
     };
-    let report = udp_stream(rig::between(&sites), &stream, &mut unwatched)?;
+    let report = rig::stream(rig::between(&sites), &stream)?;
     drop(running);
     let sorted = report.sorted_latencies_us();
     let beyond = |share| rig::quantile(&sorted, share) as f64 - 1_000.0 * plan.delay_ms as f64;

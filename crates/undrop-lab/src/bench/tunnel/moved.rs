@@ -2,19 +2,19 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread::{scope, sleep};
+use std::thread::scope;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use loss::LossModel;
 use netlab::conntrack;
 use netlab::topology::{TwoSites, WAN};
-use netlab::traffic::{Pace, TcpTransfer, UdpStream, tcp_transfer, udp_stream, unwatched};
+use netlab::traffic::{Pace, TcpTransfer, UdpStream};
 use stage::gateways::{End, GatewayPair, Setting, part};
 
 use super::Plan;
 use super::report::{Figure, Sheet};
-use crate::bench::rig;
+use crate::bench::{rig, stop};
 
 /// Time in which gateways find each other.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -66,10 +66,9 @@ fn move_away(program: &Path, plan: &Plan, event: Event, seed: u64) -> anyhow::Re
         ..UdpStream::default()
     };
     let (tcp, udp) = scope(|scope| {
-        let tcp = scope.spawn(|| tcp_transfer(rig::between(&sites), &transfer, &mut unwatched));
-        let udp = scope.spawn(|| udp_stream(rig::between(&sites), &stream, &mut unwatched));
-        sleep(duration / 2);
-        let happened = event.happen(&sites);
+        let tcp = scope.spawn(|| rig::transfer(&sites, &transfer));
+        let udp = scope.spawn(|| rig::stream(rig::between(&sites), &stream));
+        let happened = stop::pause(duration / 2).and_then(|()| event.happen(&sites));
         (tcp.join(), happened.and(udp.join().map_err(|_| anyhow::anyhow!("the stream panicked"))))
     });
     let tcp = tcp.map_err(|_| anyhow::anyhow!("the transfer panicked"))?;

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use netio::multicast::{PlainListener, PlainTalker};
 use netlab::topology::HOST;
-use netlab::traffic::{TcpTransfer, tcp_transfer, unwatched};
+use netlab::traffic::TcpTransfer;
 use stage::gateways::{Modes, ThreeSites};
 
 use super::Plan;
 use super::report::{Figure, Sheet};
-use crate::bench::rig;
+use crate::bench::{rig, stop};
 
 /// Groups that cross the tunnels, and one of them.
 const GROUPS: &str = "[[multicast]]\ninterface = \"lan0\"\ngroups = [\"239.1.0.0/16\"]\nwanted = \"all\"\n";
@@ -59,7 +59,7 @@ fn exchange(lab: &ThreeSites, plan: &Plan, congestion: &str) -> anyhow::Result<V
     let reports: Vec<_> = scope(|scope| {
         let spawn = |(from, to)| {
             let transfer = &transfer;
-            scope.spawn(move || tcp_transfer(lab.between(from, to), transfer, &mut unwatched))
+            scope.spawn(move || rig::transfer_of(lab.between(from, to), transfer))
         };
         let running: Vec<_> = ThreeSites::pairs().map(spawn).collect();
         running.into_iter().map(ScopedJoinHandle::join).collect()
@@ -113,6 +113,7 @@ fn group(lab: &ThreeSites, plan: &Plan) -> anyhow::Result<Vec<Figure>> {
         sleep(due.saturating_duration_since(Instant::now()));
         if number % 64 == 0 {
             take(&mut got)?;
+            stop::check()?;
         }
     }
     sleep(LAST);

@@ -1,19 +1,20 @@
 //! Small packets that share datagrams, voice over a bad link, and an end that is killed.
 
 use std::path::Path;
-use std::thread::{scope, sleep};
+use std::thread::scope;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use loss::LossModel;
 use netlab::topology::{TwoSites, WAN};
-use netlab::traffic::{Pace, UdpStream, udp_stream, unwatched};
+use netlab::traffic::{Pace, UdpStream};
 use stage::gateways::{GatewayPair, Setting, TunnelSetting, part};
 
 use super::Plan;
 use super::report::{Figure, Sheet};
 use super::system::System;
 use crate::bench::rig::{self, run};
+use crate::bench::stop;
 
 /// Packets a second of the stream, and bytes of payload of a packet of 60 bytes.
 const SMALL: (f64, usize) = (20_000.0, 32);
@@ -64,7 +65,7 @@ fn small(program: &Path, plan: &Plan, aggregate_us: u16, seed: u64) -> anyhow::R
         duration: Duration::from_secs(plan.seconds),
         ..UdpStream::default()
     };
-    let report = udp_stream(rig::between(&sites), &stream, &mut unwatched)?;
+    let report = rig::stream(rig::between(&sites), &stream)?;
     let after = counts()?;
     let [packets, datagrams, bytes] = [0, 1, 2].map(|at| (after[at] - before[at]) as f64);
     ensure!(packets > 0.0, "expected packets in the tunnel, saw none");
@@ -107,7 +108,7 @@ fn speak(program: &Path, plan: &Plan, setting: Option<&Setting>, seed: u64) -> a
         duration: Duration::from_secs(plan.seconds),
         ..UdpStream::default()
     };
-    let report = udp_stream(rig::between(&sites), &stream, &mut unwatched)?;
+    let report = rig::stream(rig::between(&sites), &stream)?;
     let in_time = report.latencies_us.iter().flatten().filter(|us| **us <= VOICE_US).count();
     let share = 100.0 * in_time as f64 / report.sent_us.len().max(1) as f64;
     let mut spent_percent = 0.0;
@@ -150,7 +151,7 @@ fn kill(program: &Path, plan: &Plan, fails_open: bool, seed: u64) -> anyhow::Res
         ..UdpStream::default()
     };
     let (notice, report) = scope(|scope| {
-        let traffic = scope.spawn(|| udp_stream(rig::between(&sites), &stream, &mut unwatched));
+        let traffic = scope.spawn(|| rig::stream(rig::between(&sites), &stream));
         let notice = kill_and_wait(pair);
         (notice, traffic.join())
     });
@@ -167,12 +168,12 @@ fn kill(program: &Path, plan: &Plan, fails_open: bool, seed: u64) -> anyhow::Res
 
 /// Kills the first gateway after a second; returns the time until the other one reports it.
 fn kill_and_wait(pair: &mut GatewayPair) -> anyhow::Result<Duration> {
-    sleep(Duration::from_secs(1));
+    stop::pause(Duration::from_secs(1))?;
     pair.kill(0)?;
     let killed = Instant::now();
     while pair.status(1)?.peers.iter().all(|peer| peer.up) {
         ensure!(killed.elapsed() < PATIENCE, "the other end says nothing within {PATIENCE:?}");
-        sleep(Duration::from_millis(10));
+        stop::pause(Duration::from_millis(10))?;
     }
     Ok(killed.elapsed())
 }
