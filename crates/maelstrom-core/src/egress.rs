@@ -272,7 +272,7 @@ impl Egress {
     ) -> Result<(), Unprotected> {
         let sender = &mut self.sender;
         let marking = sender.marking;
-        sender.marking.on_packet(entry.fields.tos);
+        sender.marking.on_packet(&entry);
         let emit = &mut |repair: &CodedRepair<'_>| sender.send(repair, Refused::Regular, outlet);
         self.coder.push(now_us, entry, symbol, emit).map_err(|_| {
             self.sender.marking = marking;

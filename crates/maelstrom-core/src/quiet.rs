@@ -130,13 +130,15 @@ impl Quiet {
 
     /// Time from `due_us` on at which the budget allows repairs, if no packet follows. They take a tenth of
     /// the bytes of the source packets, or 64 kbit/s if that is more, but no more than the source packets
-    /// themselves until these have ceased.
+    /// themselves. When these have ceased for some time, repairs leave at any rate: those of the silence
+    /// before may have used up the budget of seconds.
     pub(crate) fn afforded_us(&self, due_us: u64) -> u64 {
         let trickle_us =
             if self.trickle > 0 { 0 } else { self.filled_us + (-self.trickle / PER_US) as u64 + 1 };
         let paid_us = if self.share > 0 { 0 } else { trickle_us };
-        let doubled_us = if self.double > 0 { 0 } else { self.last_packet_us + LONELY_US };
-        due_us.max(paid_us).max(doubled_us)
+        let lonely_us = self.last_packet_us + LONELY_US;
+        let doubled_us = if self.double > 0 { 0 } else { lonely_us };
+        due_us.max(paid_us.max(doubled_us).min(lonely_us))
     }
 }
 

@@ -227,6 +227,14 @@ impl Engine {
         }
     }
 
+    /// Sends repairs of all packets that wait for one.
+    pub(crate) fn finish_codes(&mut self, outlets: &mut Outlets) {
+        for peer in 0..self.gateway.config().peers.len() {
+            self.gateway.finish_stream(self.now_us, peer, &mut self.out);
+            self.flush(outlets);
+        }
+    }
+
     /// Sends the last packets and repairs of this process to all peers, and hands on those that are held.
     pub(crate) fn finish_streams(&mut self, outlets: &mut Outlets) {
         for peer in 0..self.gateway.config().peers.len() {

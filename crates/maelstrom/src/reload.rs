@@ -87,6 +87,10 @@ impl Passive {
                 self.read_tap_to_its_end(wan);
             }
         }
+        if prepared.core.code() != self.engine.gateway.config().code() {
+            // Another code does not know the packets that wait for a repair of this one.
+            self.engine.finish_codes(&mut self.ports.outlets);
+        }
         // The outbox refers to peers by their index in the old configuration.
         self.engine.flush(&mut self.ports.outlets);
         let left =

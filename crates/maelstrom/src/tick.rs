@@ -38,12 +38,17 @@ struct Rate {
 }
 
 impl Rate {
+    /// Whether the interval is over for which the rate is measured.
+    fn is_measured(&self, now_us: u64) -> bool {
+        now_us.saturating_sub(self.from_us) >= MEASURE_US
+    }
+
     /// Returns whether ticks are to begin or to end, if the rate calls for a change.
     fn measure(&mut self, now_us: u64, is_ticking: bool) -> Option<bool> {
-        let elapsed_us = now_us.saturating_sub(self.from_us);
-        if elapsed_us < MEASURE_US {
+        if !self.is_measured(now_us) {
             return None;
         }
+        let elapsed_us = now_us - self.from_us;
         let twice = 2 * self.count * self.period_us;
         (self.from_us, self.count) = (now_us, 0);
         let is_hot = twice >= TWICE_HOT * elapsed_us;
@@ -116,6 +121,11 @@ impl Passive {
     pub(crate) fn adapt_tick(&mut self) {
         let now_us = self.engine.now_us;
         let is_ticking = self.tick.poller.is_some();
+        if self.tick.rate.is_measured(now_us) {
+            // A session that begins, ends or takes another path has another round trip.
+            let rtt_us = self.engine.gateway.peers().filter_map(|peer| peer.rtt_us).min();
+            self.tick.set_rtt(rtt_us);
+        }
         let Some(begins) = self.tick.rate.measure(now_us, is_ticking) else { return };
         // Each datagram of a tunnel carries a packet that somebody waits for.
         if begins && (!self.config.gateway.tick || self.ports.outlets.tunnel.is_some()) {
@@ -129,8 +139,6 @@ impl Passive {
     /// Begins or ends to turn by ticks. A tap that is opened or replaced wakes the loop, until ticks begin.
     pub(crate) fn set_ticking(&mut self, is_ticking: bool) -> io::Result<()> {
         if is_ticking {
-            let rtt_us = self.engine.gateway.peers().filter_map(|peer| peer.rtt_us).min();
-            self.tick.set_rtt(rtt_us);
             self.tick.next_us = clock_us();
             self.tick.starts += 1;
         }

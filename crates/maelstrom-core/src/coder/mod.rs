@@ -77,9 +77,10 @@ impl Coder {
         }
         let rate = changed_rate(&self.code, &code).filter(|_| window_max == self.window_max);
         match (&mut self.kind, rate) {
-            (Kind::Window { encoder, naming, .. }, Some(rate)) => {
+            (Kind::Window { encoder, naming, alone }, Some(rate)) => {
                 encoder.set_rate(rate);
                 naming.set_rate(rate);
+                *alone = alone.map(|packets| packets.max(all_of(rate)));
             }
             (kind, _) => {
                 *kind = Kind::new(&code, window_max, max_delay_us, next).numbered(self.is_numbered);
@@ -118,7 +119,7 @@ impl Coder {
             config.rate = rate;
             encoder.set_rate(rate);
             naming.set_rate(rate);
-            *alone = alone.map(|packets| packets.max(names::per_repair(rate)));
+            *alone = alone.map(|packets| packets.max(all_of(rate)));
         }
     }
 
@@ -132,8 +133,7 @@ impl Coder {
         let rate = encoder.rate();
         // Less is needed to return, so that the code does not change to and fro.
         let is_too_lossy = names::are_too_few(rate, if alone.is_some() { loss * 1.25 } else { loss });
-        *alone = is_too_lossy
-            .then(|| names::per_repair(rate).max(names_max.min(ALONE_MAX)).max(names::stride(rate)));
+        *alone = is_too_lossy.then(|| all_of(rate).max(names_max.min(ALONE_MAX)));
     }
 
     /// Adapts the copies of names to the share of repairs that the link loses most of the time.
@@ -330,6 +330,12 @@ fn name_some<'a>(naming: &mut Naming, repair: Repair<'a, Entry>, alone: Option<u
         recipe: Recipe::Window { draw: repair.draw, stripes, window, named },
         symbol: repair.payload,
     }
+}
+
+/// Number of packets in a repair that names all of its packets, at least: those that it has room to name, and
+/// no fewer than come between two repairs, or some would be in none.
+fn all_of(rate: RepairRate) -> usize {
+    names::per_repair(rate).max(names::stride(rate))
 }
 
 /// Distance in the stream of packets that share a repair; 1 for a single packet.

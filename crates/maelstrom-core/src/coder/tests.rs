@@ -65,6 +65,16 @@ fn check(repair: &CodedRepair<'_>) {
 
 /// Sends packets, and checks every repair of them. Returns the number of repairs.
 fn push(coder: &mut Coder, next: &mut u64, packets: u16) -> usize {
+    push_and(coder, next, packets, &mut |_| ())
+}
+
+/// As [`push`], and hands on each repair.
+fn push_and(
+    coder: &mut Coder,
+    next: &mut u64,
+    packets: u16,
+    note: &mut dyn FnMut(&CodedRepair<'_>),
+) -> usize {
     let (bytes, fields) = (packet(), MutableFields::default());
     let packet = Packet::new_checked(&bytes).unwrap();
     let mut repairs = 0;
@@ -73,6 +83,7 @@ fn push(coder: &mut Coder, next: &mut u64, packets: u16) -> usize {
         let symbol = Symbol::new(&packet, PacketHash(0), fields);
         let mut emit = |repair: &CodedRepair<'_>| {
             check(repair);
+            note(repair);
             repairs += 1;
         };
         coder.push(*next * 10, entry, &symbol, &mut emit).unwrap();
@@ -88,6 +99,36 @@ fn repairs_of_stripes_name_only_packets_of_their_windows() {
             let mut coder = coder(rate, 1_024, stripes);
             assert!(push(&mut coder, &mut 0, 3_000) >= 75, "{rate}");
         }
+    }
+}
+
+#[test]
+fn repairs_that_name_all_their_packets_reach_from_one_to_the_next_also_after_the_rate_falls() {
+    let reload = |coder: &mut Coder| {
+        let rate = "1/40".parse().unwrap();
+        let config = SlidingConfig { rate, window: 512, stripes: 1, ..SlidingConfig::default() };
+        coder.reconfigure(Code::from(config), 1_024, 20_000, Seq(0));
+    };
+    let choose = |coder: &mut Coder| coder.set_rate("1/40".parse().unwrap());
+    for fall in [&choose as &dyn Fn(&mut Coder), &reload] {
+        let mut coder = coder("1/24", 512, 1);
+        let mut next = 0;
+        push(&mut coder, &mut next, 600);
+        coder.set_repair_loss(0.5, 24);
+        assert!(coder.alone().is_some());
+        push(&mut coder, &mut next, 200);
+        fall(&mut coder);
+        let from = next;
+        let mut covered = vec![false; 400];
+        let mut note = |repair: &CodedRepair<'_>| {
+            let Recipe::Window { window, .. } = &repair.recipe else { return };
+            for entry in window.iter().filter(|entry| entry.seq.0 >= from) {
+                covered[(entry.seq.0 - from) as usize] = true;
+            }
+        };
+        push_and(&mut coder, &mut next, 400, &mut note);
+        let last = covered.iter().rposition(|is_covered| *is_covered).unwrap();
+        assert!(last > 300 && covered[..last].iter().all(|is_covered| *is_covered), "{covered:?}");
     }
 }
 

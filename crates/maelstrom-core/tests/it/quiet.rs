@@ -204,3 +204,25 @@ fn losses_at_the_end_of_a_flight_are_recovered_before_tcp_retransmits_them() {
     let choice = pair.status(A, |peer| peer.decision.map(|decision| format!("{decision:?}")));
     assert!(late * 100 <= flights, "{late} of {flights} flights; {choice:?}");
 }
+
+#[test]
+fn a_lonely_packet_gets_its_repair_though_a_flight_before_it_has_used_up_the_budget() {
+    for schedule in schedules() {
+        let mut pair = up(&schedule, 20_000);
+        for n in 0..200 {
+            pair.send(A, &udp(A, n, &[7; 1_000]), false);
+            pair.advance(50);
+        }
+        pair.advance(500_000);
+        pair.recovered[B].clear();
+        let lost = udp(A, 200, &[8; 1_000]);
+        let sent_us = pair.now_us;
+        pair.send(A, &lost, true);
+        while pair.recovered[B].is_empty() && pair.now_us < sent_us + 1_000_000 {
+            pair.advance(1_000);
+        }
+        let delay_us = pair.now_us - sent_us;
+        assert_eq!(pair.recovered[B], [lost], "{schedule:?}");
+        assert!(delay_us < 120_000, "{schedule:?}: {delay_us}");
+    }
+}

@@ -281,7 +281,7 @@ diagnostics::settings! {
             only: AUTO,
         }
         /// Highest bit rate of everything that is sent to one peer besides Hellos and reports, over each
-        /// second.
+        /// second. With `use = "duplicate"` it holds for each path.
         max_repair_rate: Option<u64> {
             form: Optional(Text::new(
                 "a bit rate from `\"1kbit/s\"` to `\"1000Gbit/s\"`, such as `\"20Mbit/s\"`",
