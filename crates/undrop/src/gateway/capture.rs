@@ -1,9 +1,9 @@
 //! `undrop gateway capture`: what leaves and comes at a gateway, with a comment on each packet.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use maelstrom::capture::{self, Limits};
 
 use super::status::{Socket, remedy};
 use crate::failure::Advice as _;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use crate::output;
 
 const EXAMPLES: &str = "\
@@ -38,7 +38,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// packets that were recovered. The comment of a recovered packet names the repair that brought it back, and
 /// its delay. The capture ends at the first of its limits, by Ctrl-C, or when the gateway reads another
 /// configuration. Packets that the gateway cannot hand over in time are left out and counted. Only root and
-/// the user of the gateway may capture, one at a time.
+/// the user of the gateway may capture, one at a time. A file that exists is replaced once the gateway has
+/// granted the capture, and only its owner may read it then.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -68,12 +69,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     stream.set_read_timeout(Some(LOOK)).context("cannot wait for packets")?;
     let shown = args.out.display();
-    // The contents of packets are nobody else's business.
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&args.out);
-    let mut file = file.with_context(|| format!("cannot create the file `{shown}`"))?;
-    let copied = copy(stream, &mut file, &interrupt)
+    let copied = copy(stream, &args.out, || interrupt.is_requested())
         .with_context(|| format!("cannot copy the capture to `{shown}`"))?;
-    if copied.blocks == 0 && !interrupt.is_requested() {
+    if copied.blocks == 0 && interrupt.is_requested() {
+        output::note("stopped before the gateway granted the capture");
+        return Ok(ExitCode::from(EXIT_INTERRUPTED));
+    }
+    if copied.blocks == 0 {
         return Err(anyhow!("the gateway grants no capture")).advise(
             "wait until another capture has ended, and run this command as root or as the user of the gateway",
         );
@@ -97,10 +99,11 @@ struct Copied {
     dropped: Option<u64>,
 }
 
-/// Copies whole blocks until the stream ends, or until the user stops.
-fn copy(mut stream: impl Read, file: &mut File, interrupt: &Interrupt) -> io::Result<Copied> {
+/// Copies whole blocks to a file until the stream ends, or until the user stops.
+fn copy(mut stream: impl Read, path: &Path, is_over: impl Fn() -> bool) -> io::Result<Copied> {
     let (mut copied, mut waiting, mut room) = (Copied::default(), Vec::new(), vec![0; 1 << 16]);
-    while !interrupt.is_requested() {
+    let mut file = None;
+    while !is_over() {
         match stream.read(&mut room) {
             Ok(0) => break,
             Ok(length) => waiting.extend_from_slice(&room[..length]),
@@ -119,10 +122,28 @@ fn copy(mut stream: impl Read, file: &mut File, interrupt: &Interrupt) -> io::Re
         if rest.len() > BLOCK_MAX {
             return Err(io::Error::other("expected the blocks of a capture, saw other bytes"));
         }
-        file.write_all(&waiting[..whole])?;
+        // Another process may still write to the file, until a block shows that the gateway grants this one.
+        if file.is_none() && whole > 0 {
+            file = Some(create(path)?);
+        }
+        if let Some(file) = &mut file {
+            file.write_all(&waiting[..whole])?;
+        }
         waiting.drain(..whole);
     }
     Ok(copied)
+}
+
+/// Creates the file, or empties the one that exists. The contents of packets are nobody else's business.
+fn create(path: &Path) -> io::Result<File> {
+    const MODE: u32 = 0o600;
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path)?;
+    // A device keeps its permissions, and so does a file that nobody else can read.
+    let metadata = file.metadata()?;
+    if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(MODE))?;
+    }
+    Ok(file)
 }
 
 /// Returns the first block, if it is whole.
@@ -147,14 +168,17 @@ impl Copied {
 
 #[cfg(test)]
 mod tests {
+    use std::{env, fs, process};
+
     use super::*;
+
+    fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        [&kind.to_le_bytes()[..], &length, body, &length].concat()
+    }
 
     #[test]
     fn blocks_are_counted_and_a_part_of_one_waits_for_the_rest() {
-        let block = |kind: u32, body: &[u8]| {
-            let length = (body.len() as u32 + 12).to_le_bytes();
-            [&kind.to_le_bytes()[..], &length, body, &length].concat()
-        };
         let (mut copied, packet) = (Copied::default(), block(PACKET, &[0; 20]));
         assert_eq!(first_block(&packet[..31]), None);
         assert_eq!(first_block(&[&packet[..], &[1, 2, 3]].concat()), Some(&packet[..]));
@@ -164,5 +188,24 @@ mod tests {
             [&[4, 0, 8, 0][..], &12_u64.to_le_bytes(), &[5, 0, 8, 0], &7_u64.to_le_bytes()].concat();
         copied.on_block(&block(STATISTICS, &[&[0; 12][..], &options, &[0; 4]].concat()));
         assert_eq!((copied.blocks, copied.packets, copied.dropped), (2, 1, Some(7)));
+    }
+
+    #[test]
+    fn a_file_keeps_its_contents_until_the_first_block_and_is_then_private() {
+        let path = env::temp_dir().join(format!("undrop-capture-{}.pcapng", process::id()));
+        fs::write(&path, "an earlier capture, longer than the next one").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let packet = block(PACKET, &[0; 20]);
+        // A gateway that grants nothing closes the stream; one that fails may leave a part of a block.
+        for refused in [&[][..], &packet[..31]] {
+            assert_eq!(copy(refused, &path, || false).unwrap().blocks, 0);
+            assert!(fs::read(&path).unwrap().starts_with(b"an earlier"), "{} bytes", refused.len());
+        }
+        assert_eq!(copy(&packet[..], &path, || true).unwrap().blocks, 0, "the user has stopped it");
+        assert!(fs::read(&path).unwrap().starts_with(b"an earlier"));
+        assert_eq!(copy(&packet[..], &path, || false).unwrap().packets, 1);
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((fs::read(&path).unwrap(), mode), (packet, 0o600));
+        fs::remove_file(&path).unwrap();
     }
 }

@@ -32,12 +32,16 @@ fn a_capture_tells_of_each_packet_what_happened_to_it() {
     capture.arg(pair.config(1)).arg("--out").arg(&file);
     let mut capture = lab.gateway().spawn(capture).unwrap();
     wait_for_log(&pair, "a capture of packets begins");
-    // A second one is refused.
+    // A second one to the same file is refused, and leaves it to the first one.
+    let is_file = || fs::metadata(&file).is_ok_and(|file| file.len() > 0);
+    wait_until("the file begins", is_file);
+    let begin = fs::read(&file).unwrap();
     let mut second = Command::new(Path::new(PROGRAM));
-    second.args(["gateway", "capture", "--config"]).arg(pair.config(1)).args(["--out", "/dev/null"]);
+    second.args(["gateway", "capture", "--config"]).arg(pair.config(1)).arg("--out").arg(&file);
     let refused = second.output().unwrap();
     assert!(!refused.status.success(), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("grants no capture"), "{refused:?}");
+    assert!(fs::read(&file).unwrap().starts_with(&begin), "the second one has emptied the file");
     let before = peer(&pair, 1).ingress.injected_packets;
     let report = lab.stream(false);
     let injected = peer(&pair, 1).ingress.injected_packets - before;
