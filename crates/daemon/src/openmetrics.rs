@@ -7,6 +7,7 @@
 //! assert!(exposition.finish().contains("undrop_peers_up{site=\"a\"} 2\n"));
 //! ```
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Content type of the text.
@@ -111,6 +112,43 @@ impl Family<'_> {
     }
 }
 
+/// Returns a text of the OpenMetrics format in the older text format of Prometheus (version 0.0.4), which the
+/// textfile collector of node_exporter reads. That one refuses a whole file for a type that it does not know,
+/// so that facts are gauges there. Families have the names of their samples, and no units.
+///
+/// ```
+/// let text = "# TYPE a_b counter\n# HELP a_b Things.\na_b_total 1\n# EOF\n";
+/// let expected = "# TYPE a_b_total counter\n# HELP a_b_total Things.\na_b_total 1\n";
+/// assert_eq!(daemon::openmetrics::in_prometheus_text(text), expected);
+/// ```
+pub fn in_prometheus_text(text: &str) -> String {
+    let (mut converted, mut suffix) = (String::with_capacity(text.len()), "");
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        let words = [(); 4].map(|()| words.next().unwrap_or_default());
+        let line: Cow<'_, str> = match words {
+            ["#", "TYPE", name, kind] => {
+                let kind_there = if kind == "info" { "gauge" } else { kind };
+                suffix = match kind {
+                    "counter" => "_total",
+                    "info" => "_info",
+                    _ => "",
+                };
+                format!("# TYPE {name}{suffix} {kind_there}").into()
+            }
+            // A quote is escaped in the values of labels alone.
+            ["#", "HELP", name, help] => {
+                format!("# HELP {name}{suffix} {}", help.replace("\\\"", "\"")).into()
+            }
+            ["#", ..] => continue,
+            _ => line.into(),
+        };
+        converted += &line;
+        converted.push('\n');
+    }
+    converted
+}
+
 /// Escapes a label's value or a help text.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
@@ -153,6 +191,24 @@ undrop_delay_seconds_sum{peer=\"x\"} 0.25
 undrop_build_info{version=\"1\"} 1
 # EOF
 ";
-        assert_eq!(exposition.finish(), expected);
+        let text = exposition.finish();
+        assert_eq!(text, expected);
+        let expected = "\
+# TYPE undrop_packets_lost_total counter
+# HELP undrop_packets_lost_total Packets lost \"here\".
+undrop_packets_lost_total{peer=\"a\\\"b\\\\c\\nd\"} 7
+undrop_packets_lost_total 1000000000000000
+# TYPE undrop_delay_seconds histogram
+# HELP undrop_delay_seconds Delays.
+undrop_delay_seconds_bucket{peer=\"x\",le=\"0.001\"} 2
+undrop_delay_seconds_bucket{peer=\"x\",le=\"2.0\"} 5
+undrop_delay_seconds_bucket{peer=\"x\",le=\"+Inf\"} 6
+undrop_delay_seconds_count{peer=\"x\"} 6
+undrop_delay_seconds_sum{peer=\"x\"} 0.25
+# TYPE undrop_build_info gauge
+# HELP undrop_build_info Version.
+undrop_build_info{version=\"1\"} 1
+";
+        assert_eq!(in_prometheus_text(&text), expected);
     }
 }

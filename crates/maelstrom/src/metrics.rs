@@ -405,9 +405,13 @@ fn delays(out: &mut Exposition, peers: &[(&str, &PeerStatus)]) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::fs;
+    use std::io::Write as _;
     use std::path::PathBuf;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
+
+    use daemon::openmetrics::in_prometheus_text;
 
     use super::*;
     use crate::status::{
@@ -566,6 +570,51 @@ mod tests {
                 runbook.contains(&format!("`{reason}`")),
                 "the runbook does not have the reason {reason}"
             );
+        }
+    }
+
+    #[test]
+    fn the_older_format_has_types_that_its_readers_know_and_names_of_samples() {
+        let text = in_prometheus_text(&render(&status()));
+        let mut kinds = BTreeMap::new();
+        for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+            let (name, kind) = line.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert_eq!(kinds.insert(name, kind), None, "{name} is there twice");
+        }
+        for sample in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = sample.split(['{', ' ']).next().unwrap();
+            let parts = ["_bucket", "_count", "_sum"];
+            let of_histogram = parts.iter().find_map(|part| name.strip_suffix(part));
+            let is_part = of_histogram.is_some_and(|family| kinds.get(family) == Some(&"histogram"));
+            assert!(is_part || kinds.contains_key(name), "no type of {sample}");
+        }
+        let facts = ["# TYPE undrop_gateway_info gauge\n", "\nundrop_gateway_info{"];
+        assert!(facts.iter().all(|part| text.contains(part)) && !text.contains("# EOF"), "{text}");
+    }
+
+    #[test]
+    fn prometheus_reads_the_older_format() {
+        let mut command = Command::new("promtool");
+        command
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        match command.spawn() {
+            Ok(mut child) => {
+                let text = in_prometheus_text(&render(&status()));
+                child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+                let output = child.wait_with_output().unwrap();
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                // 3: it reads the metrics, and would choose other names.
+                assert!([Some(0), Some(3)].contains(&output.status.code()), "{said}");
+                assert!(!said.contains("parsing error"), "{said}");
+            }
+            Err(error) => eprintln!(
+                "SKIPPED: prometheus_reads_the_older_format: promtool: {error}; Debian has it in the package \
+                 `prometheus`"
+            ),
         }
     }
 

@@ -2,6 +2,7 @@
 //! errors and stops.
 
 mod cli;
+mod exposition;
 pub mod failure;
 mod fec;
 pub mod gateway;

@@ -12,6 +12,7 @@ use netio::poll::{Interest, Poller};
 use ricochet::status::{GroupStatus, ReceptionStatus, Status};
 
 use super::status::{Socket, ask};
+use crate::exposition::Format;
 use crate::failure::Advice as _;
 use crate::output;
 
@@ -19,12 +20,15 @@ const EXAMPLES: &str = "\
 Examples:
   undrop multicast metrics
   undrop multicast metrics --control /run/undrop/prices.sock --listen 127.0.0.1:9470
-  undrop multicast metrics > /var/lib/prometheus/node-exporter/undrop-node.prom";
+  undrop multicast metrics --format prometheus > new && mv new node.prom || rm -f node.prom";
 
 /// Print the metrics of a running node in the OpenMetrics format, which Prometheus reads.
 ///
 /// With `--listen`, serve them by HTTP at `/metrics` until Ctrl-C. Each request asks the node; while it
-/// does not answer, requests fail. Everybody who reaches the address can read the metrics.
+/// does not answer, requests fail. Everybody who reaches the address can read the metrics. With
+/// `--format prometheus`, a timer can write them for the textfile collector of node_exporter: into another
+/// file of its directory first, because it must not read half of them. Remove the last file if the command
+/// fails, or its figures stay after the node has ended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -33,6 +37,9 @@ pub(crate) struct Args {
     /// Serve the metrics at this address and TCP port, such as `127.0.0.1:9470`
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// Form of the metrics that are printed
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t, conflicts_with = "listen")]
+    format: Format,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -41,7 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return serve(address, control);
     }
     let status = ask(&control)?;
-    output::line(render(&status).trim_end())?;
+    output::line(args.format.of(&render(&status)).trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 

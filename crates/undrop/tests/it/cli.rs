@@ -94,6 +94,7 @@ fn wrong_usage_is_exit_code_2() {
         &["gateway", "status", "a", "--control", "b"],
         &["gateway", "advise", "--residual", "1.5"],
         &["multicast", "status", "a", "--config", "b"],
+        &["multicast", "metrics", "--listen", "127.0.0.1:0", "--format", "prometheus"],
         &["multicast", "send", "g", "--rate", "0"],
         &["multicast", "send", "g"],
         &["multicast", "doctor"],

@@ -79,7 +79,7 @@ fn a_nodes_file_that_is_being_changed_does_not_hide_the_running_node() {
         "[node]\ncontrol = \"node.sock\"\nunicast = tru\n",
         "[repair]\nr = 4000\n[node]\ncontrol = \"node.sock\"\n",
     ];
-    let answers = 2 * files.len();
+    let answers = 3 * files.len();
     let node = std::thread::spawn(move || {
         for _ in 0..answers {
             let status = serde_json::to_string(&ricochet::Status::default()).unwrap();
@@ -88,9 +88,16 @@ fn a_nodes_file_that_is_being_changed_does_not_hide_the_running_node() {
     });
     for file in files {
         fs::write(room.0.join("node.toml"), file).unwrap();
-        for command in ["status", "metrics"] {
-            let shown = undrop(&["multicast", command, "--config", "node.toml"], &room.0);
+        let of_node_exporter = "# TYPE undrop_node_info gauge\n";
+        for (command, begin) in [
+            (&["status"][..], ""),
+            (&["metrics"], "# TYPE undrop_node info\n"),
+            (&["metrics", "--format", "prometheus"], of_node_exporter),
+        ] {
+            let args = [&["multicast"][..], command, &["--config", "node.toml"]].concat();
+            let shown = undrop(&args, &room.0);
             assert_eq!(shown.status.code(), Some(0), "{file}: {}", text(&shown.stderr));
+            assert!(text(&shown.stdout).starts_with(begin), "{}", text(&shown.stdout));
         }
     }
     node.join().unwrap();
