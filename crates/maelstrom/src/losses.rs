@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 use tracing::{debug, warn};
 
 use crate::config::{GatewayConfig, Peer};
-use crate::status::{BurstStatus, MinuteStatus, StatusError, document};
+use crate::status::{BurstStatus, EventStatus, MinuteStatus, StatusError, document};
 use crate::store::Store;
+use crate::watch::label;
 
 /// Schema of the document, with its version: it rises when a field is removed or gets another meaning.
 pub const SCHEMA: &str = "undrop.gateway.losses/1";
@@ -33,6 +34,9 @@ pub struct Losses {
     pub schema: String,
     /// The far gateways, in the order of the configuration.
     pub peers: Vec<PeerLosses>,
+    /// All events that the gateway keeps, also of other peers, oldest first. Not in files.
+    #[serde(default)]
+    pub events: Vec<EventStatus>,
 }
 
 /// The losses of packets from one peer's site.
@@ -100,14 +104,13 @@ impl Losses {
     pub(crate) fn of(gateway: &Gateway, config: &GatewayConfig) -> Self {
         let names = config.peers.iter().map(|peer| (peer.name.clone(), peer.moving()));
         let schema = SCHEMA.to_owned();
-        Self {
-            schema,
-            peers: gateway.peers().zip(names).map(|(peer, names)| PeerLosses::of(names, &peer)).collect(),
-        }
+        let peers = gateway.peers().zip(names).map(|(peer, names)| PeerLosses::of(names, &peer)).collect();
+        Self { schema, peers, events: Vec::new() }
     }
 
-    /// The same with the course of the last hour.
-    fn with_course(mut self, observer: &Observer) -> Self {
+    /// The same with the events and the course of the last hour.
+    fn observed(mut self, now_us: u64, observer: &Observer, config: &GatewayConfig) -> Self {
+        self.events = EventStatus::kept(now_us, observer, |site| label(config, site));
         for (index, peer) in self.peers.iter_mut().enumerate() {
             peer.course = observer.course(index).iter().map(MinuteStatus::of).collect();
         }
@@ -156,7 +159,7 @@ impl Losses {
             let (names, address) = ((peer.name.clone(), peer.moving()), peer.address);
             PeerLosses::of_record(names, address, record)
         };
-        Self { schema: SCHEMA.to_owned(), peers: left.iter().map(of).collect() }
+        Self { schema: SCHEMA.to_owned(), peers: left.iter().map(of).collect(), events: Vec::new() }
     }
 
     /// Finds the place of each of these peers here. A peer whose address the file states has the same
@@ -377,7 +380,8 @@ impl LossSocket {
         let Some(control) = self.control.as_ref().filter(|_| now_us >= self.next_us) else { return };
         self.next_us = now_us + LOOK_US;
         let document = || {
-            let mut document = serde_json::to_vec(&Losses::of(gateway, config).with_course(observer))?;
+            let losses = Losses::of(gateway, config).observed(now_us, observer, config);
+            let mut document = serde_json::to_vec(&losses)?;
             document.push(b'\n');
             Ok(document)
         };
@@ -481,7 +485,7 @@ pub(crate) mod tests {
     fn a_record_belongs_to_the_address_or_else_to_the_name() {
         let of = |record: &[(Option<&str>, &str)], wanted: &[(Option<&str>, &str)]| {
             let peers = record.iter().map(|(name, address)| saved(*name, address, 1)).collect();
-            Losses { schema: String::new(), peers }.of_peers(&configured(wanted).peers)
+            Losses { peers, ..Losses::default() }.of_peers(&configured(wanted).peers)
         };
         let (osaka, kobe) = (Some("osaka"), Some("kobe"));
         let both = [(osaka, AT[0]), (kobe, AT[1])];
@@ -529,7 +533,7 @@ pub(crate) mod tests {
         let mut gateway = Gateway::new(core, [7; 32]).unwrap();
         let peers =
             vec![saved(None, AT[0], 5), saved(Some("osaka"), AT[1], 77), saved(Some("kobe"), AT[3], 0)];
-        let left = Losses { schema: String::new(), peers }.recall(&mut gateway, &config.peers, 0, (0, None));
+        let left = Losses { peers, ..Losses::default() }.recall(&mut gateway, &config.peers, 0, (0, None));
         assert_eq!(left, [AT[0]], "and not those that are empty");
         let [minutes, ..] = gateway.peers().next().unwrap().record.history();
         assert_eq!(minutes.iter().map(|(_, tally)| tally.packets).sum::<u64>(), 77);

@@ -87,7 +87,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    const START: Self = Self {
+    pub(crate) const START: Self = Self {
         rate: START,
         window: WINDOW,
         stripes: 1,

@@ -10,6 +10,7 @@ use super::windows::{SPANS_S, Step, Window, Windows};
 use crate::caps::Cap;
 use crate::channel::Trouble;
 use crate::config::PeerConfig;
+use crate::congestion::CongestionState;
 use crate::controller::{Decision, Limit};
 use crate::findings::{Finding, Findings};
 use crate::keys::KeyState;
@@ -26,7 +27,7 @@ const SILENCE_US: u64 = 1_000_000;
 const KEYS_US: u64 = 1_500_000;
 /// Time for which a path is dead before it is told: at the begin of a session none has answered yet.
 const PATH_US: u64 = 1_000_000;
-/// Interval between events about the rate of repairs, and about congestion.
+/// Least interval between events about the rate of repairs, and about congestion: they settle in steps.
 const CHOICE_US: u64 = 5_000_000;
 /// Share of repairs above which it is an event that a cap refuses them.
 const REFUSED_MIN: f64 = 0.1;
@@ -367,19 +368,17 @@ struct Codes {
     stated: Option<String>,
     /// The rate that was chosen, what limits it, and the cap that refuses repairs.
     choice: Option<(RepairRate, Limit, Option<Cap>)>,
+    choices: Changes,
     next_choice_us: u64,
     /// Whether losses behind a full queue were left to their senders at the last event.
     leaves: bool,
+    turns: Changes,
     next_congestion_us: u64,
 }
 
 impl Codes {
     fn observe(&mut self, now_us: u64, peer: &PeerStatus<'_>, note: &mut impl FnMut(EventKind)) {
-        let congestion = &peer.congestion;
-        if congestion.is_leaving != self.leaves && now_us >= self.next_congestion_us {
-            (self.leaves, self.next_congestion_us) = (congestion.is_leaving, now_us + CHOICE_US);
-            note(EventKind::Congestion { verdict: congestion.to_string() });
-        }
+        self.on_congestion(now_us, &peer.congestion, note);
         if !peer.is_up || now_us < self.next_choice_us {
             return;
         }
@@ -397,10 +396,18 @@ impl Codes {
         }
     }
 
+    fn on_congestion(&mut self, now_us: u64, congestion: &CongestionState, note: &mut impl FnMut(EventKind)) {
+        let is_due = congestion.is_leaving != self.leaves && now_us >= self.next_congestion_us;
+        if is_due && self.turns.allows(now_us) {
+            (self.leaves, self.next_congestion_us) = (congestion.is_leaving, now_us + CHOICE_US);
+            note(EventKind::Congestion { verdict: congestion.to_string() });
+        }
+    }
+
     fn on_decision(&mut self, now_us: u64, decision: &Decision, note: &mut impl FnMut(EventKind)) {
         let refusal = decision.refusal.filter(|refusal| refusal.share > REFUSED_MIN);
         let choice = Some((decision.rate, decision.limit, refusal.map(|refusal| refusal.cap)));
-        if choice == self.choice {
+        if choice == self.choice || !self.choices.allows(now_us) {
             return;
         }
         self.stated = None;
@@ -443,5 +450,42 @@ impl Residual {
         } else {
             EventKind::NoResidual { is_outgoing }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_and_congestion_that_change_all_the_time_are_events_three_times_a_minute() {
+        let decision = |repairs| Decision { rate: RepairRate::new(repairs, 16).unwrap(), ..Decision::START };
+        let congestion = |is_leaving| CongestionState {
+            is_leaving,
+            is_masking: false,
+            queue_us: 0,
+            queue: None,
+            has_losses: true,
+        };
+        let (mut codes, mut events) = (Codes::default(), Vec::new());
+        let mut look = |at: u64, is_odd: bool| {
+            let now_us = at * CHOICE_US;
+            let mut note = |kind| events.push((at, kind));
+            codes.on_congestion(now_us, &congestion(is_odd), &mut note);
+            codes.on_decision(now_us, &decision(1 + u32::from(is_odd)), &mut note);
+        };
+        // Ten minutes, and then a state that lasts.
+        (0..120).for_each(|at| look(at, at % 2 == 0));
+        (120..130).for_each(|at| look(at, true));
+        for id in ["rate_changed", "congestion_changed"] {
+            let of_kind = || events.iter().filter(|(_, kind)| kind.id() == id);
+            let count = of_kind().filter(|(at, _)| *at < 120).count();
+            assert!((20..=36).contains(&count), "{count} times {id} in ten minutes");
+            let at_once = of_kind().filter(|(at, _)| *at < 4).count();
+            assert_eq!(at_once, 4, "{id}: the first ones are not held back");
+        }
+        let last = |id| events.iter().rev().map(|(_, kind)| kind).find(|kind| kind.id() == id);
+        let Some(EventKind::Rate { choice, .. }) = last("rate_changed") else { panic!("{events:?}") };
+        assert!(choice.starts_with("1/8: "), "the state that lasts is told: {choice}");
     }
 }

@@ -268,9 +268,18 @@ impl PeerStatus {
 impl EventStatus {
     /// The latest events, oldest first. `label`: the operator's name of a peer.
     pub(crate) fn latest(now_us: u64, observer: &Observer, label: impl Fn(Site) -> String) -> Vec<Self> {
-        let journal = observer.journal();
-        let from = journal.count().saturating_sub(EVENTS_SHOWN as u64);
-        journal.since(from).map(|event| Self::of(now_us, event, event.peer.map(&label))).collect()
+        let from = observer.journal().count().saturating_sub(EVENTS_SHOWN as u64);
+        Self::since(from, now_us, observer, label)
+    }
+
+    /// All events that are kept, oldest first.
+    pub(crate) fn kept(now_us: u64, observer: &Observer, label: impl Fn(Site) -> String) -> Vec<Self> {
+        Self::since(0, now_us, observer, label)
+    }
+
+    fn since(number: u64, now_us: u64, observer: &Observer, label: impl Fn(Site) -> String) -> Vec<Self> {
+        let events = observer.journal().since(number);
+        events.map(|event| Self::of(now_us, event, event.peer.map(&label))).collect()
     }
 
     fn of(now_us: u64, event: &Event, peer: Option<String>) -> Self {

@@ -26,7 +26,8 @@ Examples:
 /// Write a page about the last hour: losses, bursts, delay of recovered packets, repairs and events.
 ///
 /// The page is one HTML file that loads nothing, so that it can be handed to a carrier as it is. It describes
-/// the link by minute, in both directions.
+/// the link by minute, in both directions. A gateway keeps its last 256 events; the page says so if the hour
+/// had more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -42,13 +43,10 @@ pub struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let losses = losses::read(&args.socket, args.peer.as_deref())?;
-    let mut status = status::read(&args.socket.path()?).or_else(|error| {
+    let status = status::read(&args.socket.path()?).or_else(|error| {
         let remedy = remedy(&error);
         Err(error).advise(remedy)
     })?;
-    let shown: Vec<String> = losses.peers.iter().map(maelstrom::losses::PeerLosses::label).collect();
-    // Events of the gateway itself concern all peers.
-    status.events.retain(|event| event.peer.as_ref().is_none_or(|peer| shown.contains(peer)));
     let mut time = String::new();
     // A string takes whatever is written to it.
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));

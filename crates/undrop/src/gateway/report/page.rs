@@ -39,7 +39,7 @@ pub(super) fn page(status: &Status, losses: &Losses, time: &str) -> String {
     for peer in &losses.peers {
         html += &of_peer(peer);
     }
-    html += &events(&status.events);
+    html += &events(losses);
     html + "</body></html>\n"
 }
 
@@ -154,12 +154,23 @@ fn bursts(peer: &PeerLosses) -> Vec<(String, u64)> {
     bars.into_iter().map(|(_, label, count)| (label, count)).collect()
 }
 
-/// The events of the last hour, the latest first.
-fn events(events: &[EventStatus]) -> String {
+/// The events of the last hour, the latest first: those of the peers that are described, and of the gateway
+/// itself, which concern all peers.
+fn events(losses: &Losses) -> String {
+    let labels: Vec<String> = losses.peers.iter().map(PeerLosses::label).collect();
+    let is_shown = |event: &&EventStatus| {
+        event.ago_ms < SPAN_MS && event.peer.as_ref().is_none_or(|peer| labels.contains(peer))
+    };
+    let mut shown = losses.events.iter().rev().filter(is_shown).peekable();
     let mut html = "<h2>Events</h2>".to_owned();
-    let mut shown = events.iter().rev().filter(|event| event.ago_ms < SPAN_MS).peekable();
+    // Others were in the hour before the first one that is kept.
+    let forgotten = losses.events.first().filter(|first| first.number > 0 && first.ago_ms < SPAN_MS);
+    if let Some(first) = forgotten {
+        let time = crate::gateway::duration(first.ago_ms / 1_000);
+        let _ = write!(html, "<p class=\"note\">Events of more than {time} ago are not kept.</p>");
+    }
     if shown.peek().is_none() {
-        html += "<p>None in the last hour.</p>";
+        html += if forgotten.is_some() { "<p>None since.</p>" } else { "<p>None in the last hour.</p>" };
         return html;
     }
     html += "<table class=\"events\"><tr><th>before the report</th><th>peer</th><th>event</th></tr>";
@@ -210,12 +221,12 @@ mod tests {
     fn rendered(course: Vec<MinuteStatus>) -> String {
         let event =
             |ago_ms, text: &str| EventStatus { ago_ms, text: text.to_owned(), ..EventStatus::default() };
-        let status = Status {
+        let losses = Losses {
+            peers: vec![PeerLosses { course, ..peer(Vec::new()) }],
             events: vec![event(4_000_000, "too old"), event(65_000, "up <again>")],
-            ..Status::default()
+            ..Losses::default()
         };
-        let losses = Losses { peers: vec![PeerLosses { course, ..peer(Vec::new()) }], ..Losses::default() };
-        page(&status, &losses, "2026-01-02 03:04:05 UTC")
+        page(&Status::default(), &losses, "2026-01-02 03:04:05 UTC")
     }
 
     #[test]
@@ -241,6 +252,33 @@ mod tests {
         let html = html + &rendered(vec![minute(0, 1)]);
         for loader in ["src=", "href=", "url(", "@import", "<script", "http"] {
             assert!(!html.contains(loader), "{loader}");
+        }
+    }
+
+    #[test]
+    fn a_page_says_none_of_events_only_for_the_time_of_which_all_are_kept() {
+        let event = |number, minutes: u64, peer: &str| EventStatus {
+            number,
+            ago_ms: 60_000 * minutes,
+            peer: Some(peer.to_owned()),
+            text: format!("event {number}"),
+            ..EventStatus::default()
+        };
+        let shown = |kept: Vec<EventStatus>| {
+            let peers = vec![peer(Vec::new())];
+            events(&Losses { peers, events: kept, ..Losses::default() })
+        };
+        // The events of another link have taken the place of those of `osaka`.
+        let html = shown(vec![event(9, 35, "tokyo"), event(10, 2, "tokyo")]);
+        assert!(
+            html.contains("Events of more than 35 min 0 s ago are not kept.</p><p>None since."),
+            "{html}"
+        );
+        let html = shown(vec![event(9, 35, "tokyo"), event(10, 2, "osaka")]);
+        assert!(html.contains("are not kept") && html.contains("event 10") && !html.contains("event 9"));
+        for all in [event(0, 35, "tokyo"), event(9, 61, "tokyo")] {
+            let html = shown(vec![all, event(10, 2, "tokyo")]);
+            assert!(html.contains("<p>None in the last hour.</p>") && !html.contains("not kept"), "{html}");
         }
     }
 
