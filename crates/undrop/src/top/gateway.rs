@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use maelstrom::losses::{Losses, PeerLosses};
-use maelstrom::status::{FateStatus, MemberStatus, PeerStatus, RackStatus, Status, WindowStatus};
+use maelstrom::status::{
+    EventStatus, FateStatus, MemberStatus, PeerStatus, RackStatus, Status, WindowStatus,
+};
 
 use super::cells::{bars, cut, fit, percent, rate, time};
 use crate::gateway::duration;
@@ -15,8 +17,8 @@ const BURSTS_SHOWN: usize = 6;
 /// Maximum number of events.
 const EVENTS_SHOWN: usize = 5;
 
-/// Renders the status, with the record of losses if it can be read.
-pub(super) fn render(status: &Status, losses: Option<&Losses>) -> String {
+/// Renders the status in a number of rows, with the record of losses if it can be read.
+pub(super) fn render_in(rows: usize, status: &Status, losses: Option<&Losses>) -> String {
     let gateway = &status.gateway;
     let mut lines = vec![
         format!("gateway on {}, up {}: {}", gateway.wans(), duration(gateway.uptime_s), status.health.text),
@@ -26,32 +28,68 @@ pub(super) fn render(status: &Status, losses: Option<&Losses>) -> String {
             "PEER, LAST 10 s", "", "BIT/S", "LOST %", "RECOV %", "STAY %", "DELAY", "OVER %"
         ),
     ];
-    for peer in &status.peers {
-        let window = peer.windows.first().cloned().unwrap_or_default();
-        lines.extend(directions(peer, &window));
-        if window.repairs_lost_percent > 0.0 {
-            lines.push(format!(
-                "  repairs lost      {} % of those sent",
-                percent(window.repairs_lost_percent)
-            ));
-        }
-        let is_it = |one: &&PeerLosses| (&one.name, one.address) == (&peer.name, peer.address);
-        let record = losses.and_then(|losses| losses.peers.iter().find(is_it));
-        lines.extend(record.into_iter().flat_map(history));
-        let reasons = peer.health.reasons.iter().map(|reason| format!("  ! {}", reason.text));
-        lines.extend(reasons);
-    }
-    lines.extend(status.rack.iter().flat_map(rack));
-    lines.push(String::new());
+    let mut peers: Vec<Block<'_>> = status.peers.iter().map(|peer| (peer, of_peer(peer, losses))).collect();
+    let rack: Vec<String> = status.rack.iter().flat_map(rack).collect();
     let events = &status.events[status.events.len().saturating_sub(EVENTS_SHOWN)..];
-    lines.extend(events.iter().rev().map(|event| {
+    let text = |event: &EventStatus| {
         let peer = event.peer.as_ref().map_or(String::new(), |peer| format!("{peer}: "));
         format!("{:>13} ago  {peer}{}", duration(event.ago_ms / 1_000), event.text)
-    }));
+    };
+    let mut events: Vec<String> = events.iter().rev().map(text).collect();
+    let left_out = leave_out(rows.saturating_sub(lines.len() + rack.len()), &mut peers, &mut events);
+    lines.extend(peers.into_iter().flat_map(|(_, lines)| lines));
+    if left_out > 0 {
+        lines.push(format!("and {left_out} more; `undrop top --once` prints all peers"));
+    }
+    lines.extend(rack);
+    if !events.is_empty() {
+        lines.push(String::new());
+        lines.extend(events);
+    }
     lines.iter().fold(String::new(), |mut text, line| {
         let _ = writeln!(text, "{}", fit(line).trim_end());
         text
     })
+}
+
+/// A peer and its lines.
+type Block<'s> = (&'s PeerStatus, Vec<String>);
+
+/// The lines of a peer.
+fn of_peer(peer: &PeerStatus, losses: Option<&Losses>) -> Vec<String> {
+    let window = peer.windows.first().cloned().unwrap_or_default();
+    let mut lines = Vec::from(directions(peer, &window));
+    if window.repairs_lost_percent > 0.0 {
+        lines.push(format!("  repairs lost      {} % of those sent", percent(window.repairs_lost_percent)));
+    }
+    let is_it = |one: &&PeerLosses| (&one.name, one.address) == (&peer.name, peer.address);
+    let record = losses.and_then(|losses| losses.peers.iter().find(is_it));
+    lines.extend(record.into_iter().flat_map(history));
+    lines.extend(peer.health.reasons.iter().map(|reason| format!("  ! {}", reason.text)));
+    lines
+}
+
+/// Leaves out what does not fit in these rows: the oldest events first, and then peers without fault. Returns
+/// the number of peers left out, for which a row stays free.
+fn leave_out(rows: usize, peers: &mut Vec<Block<'_>>, events: &mut Vec<String>) -> usize {
+    let (all, mut room) = (peers.len(), rows);
+    if needed(peers) > room {
+        room = room.saturating_sub(1);
+        peers.sort_by_key(|(peer, _)| (peer.health.is_protected(), !peer.health.is_down()));
+        while peers.len() > 1 && needed(peers) > room {
+            peers.pop();
+        }
+        if let [(_, lines)] = &mut peers[..] {
+            lines.truncate(room);
+        }
+    }
+    // A blank line is above the events.
+    events.truncate(room.saturating_sub(needed(peers) + 1));
+    all - peers.len()
+}
+
+fn needed(peers: &[Block<'_>]) -> usize {
+    peers.iter().map(|(_, lines)| lines.len()).sum()
 }
 
 /// The members of a rack, its parts, and the parts that nobody protects.
@@ -142,12 +180,16 @@ fn history(record: &PeerLosses) -> Vec<String> {
 mod tests {
     use maelstrom::losses::Span;
     use maelstrom::status::{
-        BurstStatus, EgressStatus, EventStatus, GatewayStatus, HealthStatus, IngressStatus, LossStatus,
-        PartStatus, PathStatus, ReasonStatus,
+        BurstStatus, EgressStatus, GatewayStatus, HealthStatus, IngressStatus, LossStatus, PartStatus,
+        PathStatus, ReasonStatus,
     };
 
     use super::super::cells::WIDTH;
     use super::*;
+
+    fn render(status: &Status, losses: Option<&Losses>) -> String {
+        render_in(usize::MAX, status, losses)
+    }
 
     fn peer(name: &str, state: &str) -> PeerStatus {
         let here = FateStatus {
@@ -254,6 +296,39 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part:?} is not in\n{shown}");
         }
+    }
+
+    #[test]
+    fn of_more_peers_than_a_terminal_has_rows_for_those_with_a_fault_are_shown() {
+        let mut peers: Vec<PeerStatus> = (0..64).map(|n| peer(&format!("site-{n}"), "protected")).collect();
+        for (at, state) in [(40, "degraded"), (63, "down")] {
+            peers[at] = peer(&format!("site-{at}"), state);
+        }
+        let text = "degraded, 62 of 64 peers protected".to_owned();
+        let event = |n: u64| EventStatus { text: format!("event {n}"), ..EventStatus::default() };
+        let status = Status {
+            health: HealthStatus { text, ..HealthStatus::default() },
+            peers,
+            events: (0..9).map(event).collect(),
+            ..Status::default()
+        };
+        let shown = render_in(23, &status, None);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines.len() <= 23 && lines[0].ends_with("degraded, 62 of 64 peers protected"), "{shown}");
+        assert!(lines[3].starts_with("site-63 ") && lines[7].starts_with("site-40 "), "{shown}");
+        let count = lines.iter().filter(|line| line.starts_with("site-")).count();
+        let others = format!("and {} more; `undrop top --once` prints all peers", 64 - count);
+        assert!(count > 4 && lines.contains(&&*others), "{shown}");
+        // With room for all peers, they are in the order of the file, and the events have the rest.
+        let needed = 3 + 62 * 3 + 2 * 4;
+        for (rows, events) in [(needed, 0), (needed + 1, 0), (needed + 3, 2), (usize::MAX, 5)] {
+            let shown = render_in(rows, &status, None);
+            assert!(shown.lines().nth(3).unwrap().starts_with("site-0 ") && !shown.contains(" more;"));
+            assert_eq!(shown.matches(" ago  event").count(), events, "{shown}");
+            assert!(events == 0 || shown.contains("event 8"), "the latest ones: {shown}");
+        }
+        // One that is longer than the screen is cut.
+        assert!((1..9).all(|rows| render_in(rows, &status, None).lines().count() <= rows.max(4)));
     }
 
     #[test]

@@ -37,8 +37,9 @@ impl Change {
     }
 }
 
-/// Renders the status: the busiest groups first. Rates are those since an earlier status of the same node.
-pub(super) fn render(status: &Status, before: Option<&Status>) -> String {
+/// Renders the status in a number of rows: the busiest groups first. Rates are those since an earlier status
+/// of the same node.
+pub(super) fn render(rows: usize, status: &Status, before: Option<&Status>) -> String {
     let before = before.filter(|before| before.id == status.id && before.uptime_ms < status.uptime_ms);
     let seconds = before.map(|before| (status.uptime_ms - before.uptime_ms) as f64 / 1e3);
     let known: HashMap<&str, &GroupStatus> =
@@ -63,7 +64,11 @@ pub(super) fn render(status: &Status, before: Option<&Status>) -> String {
         let lately = if seconds.is_some() { change.sent + change.received } else { 0 };
         std::cmp::Reverse((lately, group.messages_sent + group.reception.messages))
     });
-    for (group, change) in groups.iter().take(GROUPS_SHOWN) {
+    let room = rows.saturating_sub(lines.len());
+    // One row tells of the others.
+    let room = if groups.len() > room { room.saturating_sub(1) } else { room };
+    let shown = groups.len().min(room).min(GROUPS_SHOWN);
+    for (group, change) in &groups[..shown] {
         let reception = &group.reception;
         let rate =
             |events: u64| seconds.map_or("-".to_owned(), |seconds| per_second(events as f64 / seconds));
@@ -79,8 +84,8 @@ pub(super) fn render(status: &Status, before: Option<&Status>) -> String {
             reception.latency.p99_us.map_or("-".to_owned(), time),
         ));
     }
-    if groups.len() > GROUPS_SHOWN {
-        lines.push(format!("and {} more", groups.len() - GROUPS_SHOWN));
+    if groups.len() > shown {
+        lines.push(format!("and {} more", groups.len() - shown));
     }
     lines.iter().fold(String::new(), |mut text, line| {
         let _ = writeln!(text, "{}", fit(line).trim_end());
@@ -137,6 +142,9 @@ mod tests {
         Status { id: "n7".to_owned(), uptime_ms, address, groups, ..Status::default() }
     }
 
+    /// Rows of a screen without an end.
+    const ALL: usize = usize::MAX;
+
     fn table(shown: &str) -> &str {
         shown.split_once("P99\n").unwrap().1
     }
@@ -152,7 +160,9 @@ mod tests {
             ..VerdictStatus::default()
         };
         let status = Status { verdict, ..status(61_000, groups) };
-        let shown = render(&status, None);
+        let low = render(12, &status, None);
+        assert!(low.lines().count() == 12 && low.ends_with("and 20 more\n"), "{low}");
+        let shown = render(ALL, &status, None);
         assert!(shown.lines().all(|line| line.chars().count() <= WIDTH), "{shown}");
         let busiest = "prices/AAPL                  3       -       -       -        25      0   3.2ms\n";
         assert!(table(&shown).starts_with(busiest), "{shown}");
@@ -170,19 +180,19 @@ mod tests {
             |all: [(&str, u64); 2]| all.map(|(name, messages)| group(name.to_owned(), messages)).to_vec();
         let before = status(10_000, names([("old", 2_000_000), ("busy", 1_000)]));
         let mut after = status(12_000, names([("old", 2_000_000), ("busy", 4_000)]));
-        let shown = render(&after, Some(&before));
+        let shown = render(ALL, &after, Some(&before));
         let busiest = "busy                         3     150    1500      15        25      0   3.2ms\n";
         assert!(table(&shown).starts_with(busiest) && !shown.contains('!'), "{shown}");
         assert!(table(&shown).contains("old                          3       0       0       0 "), "{shown}");
         after.groups[1].reception.lost = 7;
-        assert!(render(&after, Some(&before)).contains("! 7 packets were lost for good"));
+        assert!(render(ALL, &after, Some(&before)).contains("! 7 packets were lost for good"));
         // A group that the node has left and joined again begins at 0.
         after.groups[1] = group("busy".to_owned(), 200);
-        let shown = render(&after, Some(&before));
+        let shown = render(ALL, &after, Some(&before));
         let first: Vec<&str> = table(&shown).lines().next().unwrap().split_whitespace().collect();
         assert_eq!(first[..5], ["busy", "3", "10", "100", "1.0"], "{shown}");
         // A node that has started again has other counts.
         after.id = "n8".to_owned();
-        assert!(table(&render(&after, Some(&before))).contains(" - "), "no rates");
+        assert!(table(&render(ALL, &after, Some(&before))).contains(" - "), "no rates");
     }
 }
