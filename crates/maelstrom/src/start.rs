@@ -81,7 +81,7 @@ impl Passive {
         let mut engine = Engine::new(gateway, clock_us());
         engine.capturing.listen(&config.gateway.control);
         let exporter = Exporter::start(&config);
-        let upgrade = Upgrade::new(&config.gateway.control, None);
+        let upgrade = Upgrade::new(&config.gateway.control, None)?;
         let rack = None;
         let parts = Parts { signals, ports, engine, mtus, rack, losses, cache, control, exporter, upgrade };
         Self::assemble(path, config, parts)
@@ -118,7 +118,7 @@ impl Passive {
         }
         let (proven, past) = (BTreeSet::new(), Pauses::default());
         let ports = Ports { wans, outlets, shown_us: None, signs, proven, past };
-        let upgrade = Upgrade::new(&config.gateway.control, Some(former));
+        let upgrade = Upgrade::new(&config.gateway.control, Some(former))?;
         let exporter = Exporter::default();
         let cache = CacheSocket::default();
         let parts = Parts { signals, ports, engine, mtus, rack, losses, cache, control, exporter, upgrade };

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::interface::check;
@@ -203,16 +204,24 @@ pub fn precise_timeouts() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) }).map(drop)
 }
 
-/// Lowers the priority of the calling thread by five steps, so that it gets about a quarter of a processor
-/// for which it competes with a thread of normal priority, such as the kernel's that forward packets.
+/// Lowers the calling thread to five steps below the priority with which the process was started, so that it
+/// gets about a quarter of a processor for which it competes with a thread of normal priority, such as the
+/// kernel's that forward packets.
 ///
 /// # Errors
 /// The kernel's error.
 pub fn lower_priority() -> io::Result<()> {
-    // SAFETY: the calls take and return numbers. An error of the first looks like the priority -1.
-    let priority = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    // SAFETY: as above.
-    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, (priority + 5).min(19)) }).map(drop)
+    /// Priority of the first thread that calls this. Threads that such a thread starts inherit the lower one.
+    static STARTED_WITH: OnceLock<libc::c_int> = OnceLock::new();
+    let started_with = STARTED_WITH.get_or_init(priority);
+    // SAFETY: the call takes and returns numbers.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, (started_with + 5).min(19)) }).map(drop)
+}
+
+/// Reads the priority of the calling thread. An error looks like the priority -1.
+fn priority() -> libc::c_int {
+    // SAFETY: the call takes and returns numbers.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
 /// Sets the timer to expire after `timeout`, or never. Setting it also clears an earlier expiry.
@@ -282,6 +291,20 @@ mod tests {
                 assert!(start.elapsed() >= timeout);
             }
         }
+    }
+
+    #[test]
+    fn a_thread_is_as_low_as_the_thread_that_started_it() {
+        let lowered = || {
+            lower_priority().unwrap();
+            priority()
+        };
+        let both = move || {
+            let own = lowered();
+            [own, std::thread::spawn(lowered).join().unwrap()]
+        };
+        let expected = (priority() + 5).min(19);
+        assert_eq!(std::thread::spawn(both).join().unwrap(), [expected; 2]);
     }
 
     #[test]

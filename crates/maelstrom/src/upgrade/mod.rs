@@ -23,6 +23,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use std::{env, io, thread};
 
 use netio::poll::Interest;
@@ -30,6 +31,8 @@ use tracing::{debug, info, warn};
 
 use crate::config::GatewayConfig;
 use crate::engine::ALL_OUTGOING;
+use crate::errands::Errands;
+use crate::error::StartError;
 use crate::passive::{Passive, clock_us};
 use crate::rack::Racked;
 use crate::reload::LAST_ROUNDS_MAX;
@@ -44,6 +47,8 @@ pub(crate) use successor::Inheritance;
 /// Token of the connection in the loop's epoll set.
 const NEXT: u64 = 6;
 
+/// Longest wait for the kernel to start the program. The main loop stands still meanwhile.
+const SPAWN: Duration = Duration::from_secs(2);
 /// Longest start of the next process.
 const START_US: u64 = 15_000_000;
 /// Longest wait for its answer.
@@ -63,6 +68,9 @@ const EXIT_US: u64 = 500_000;
 pub(crate) struct Upgrade {
     door: Door,
     program: Program,
+    /// The thread that starts the program. A process begins with the priority of the thread that starts it,
+    /// and that of the main loop is lowered (`passive.rs`).
+    starter: Errands,
     work: Option<Work>,
     /// The process that this one has taken over from, as long as it runs.
     former: Option<Former>,
@@ -104,12 +112,17 @@ enum Stage {
 
 impl Upgrade {
     /// Listens for requests, unless another process does so.
-    pub(crate) fn new(control: &Path, former: Option<Former>) -> Self {
-        let mut upgrade = Self { door: Door::default(), program: Program::of_process(), work: None, former };
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(crate) fn new(control: &Path, former: Option<Former>) -> Result<Self, StartError> {
+        let starter = Errands::start().map_err(|error| StartError::new("start a thread", error))?;
+        let (door, program) = (Door::default(), Program::of_process());
+        let mut upgrade = Self { door, program, starter, work: None, former };
         if upgrade.former.is_none() {
             upgrade.door.listen(control);
         }
-        upgrade
+        Ok(upgrade)
     }
 
     /// Listens beside another control socket.
@@ -137,15 +150,18 @@ impl Program {
         Self { path, arguments: words.filter(|word| word != TAKE_OVER).collect() }
     }
 
-    /// Starts the program, which takes over by `link`.
-    fn start(&self) -> io::Result<(Child, Link)> {
+    /// Starts the program on the thread of `starter`. It takes over by the link.
+    fn start(&self, starter: &Errands) -> io::Result<(Child, Link)> {
         let path = self.path.as_ref().map_err(|error| io::Error::other(error.to_string()))?;
         let (link, far) = Link::pair()?;
         let mut command = Command::new(path);
         command.args(&self.arguments).arg(TAKE_OVER).stdin(Stdio::from(far));
         // The limit is that of the process that is the main one.
         command.env_remove("WATCHDOG_PID");
-        Ok((command.spawn()?, link))
+        let child = starter.begin(move || command.spawn()).wait(SPAWN);
+        // A process that starts later finds the link closed, and ends.
+        let late = || Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel does not start it in time"));
+        Ok((child.unwrap_or_else(late)?, link))
     }
 }
 
@@ -189,7 +205,7 @@ impl Passive {
             return refuse(client, &format!("{obstacle}; restart the gateway at a quiet time"));
         }
         self.losses.begin_handover(&self.engine.gateway, &self.config);
-        let started = self.upgrade.program.start().and_then(|(child, link)| {
+        let started = self.upgrade.program.start(&self.upgrade.starter).and_then(|(child, link)| {
             self.poller.add(&link, NEXT, Interest::Readable)?;
             Ok((child, link))
         });

@@ -214,6 +214,34 @@ fn the_next_process_continues_the_record_of_losses_whatever_file_is_named() {
     pair.stop().unwrap();
 }
 
+/// Nice value of the main thread of a process: field 19 of its `stat` (proc_pid_stat(5)).
+fn niceness(process: impl std::fmt::Display) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // The name before it may hold spaces. The state, field 3, follows the name.
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    fields.split_ascii_whitespace().nth(19 - 3).unwrap().parse().unwrap()
+}
+
+#[test]
+fn each_process_that_takes_over_has_the_priority_of_the_first_one() {
+    if !privilege::available_or_skip("each_process_that_takes_over_has_the_priority_of_the_first_one") {
+        return;
+    }
+    let sites = TwoSites::build(&TwoSitesConfig::default(), &link()).unwrap();
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
+    let first = niceness(pair.child(1).unwrap().id());
+    let mut successors = Successors::default();
+    for _ in 0..2 {
+        successors.add(upgrade(&pair, 1).unwrap_or_else(|said| panic!("{said}\n{}", pair.logs())));
+    }
+    // When the process before has ended, the last one has set its priority.
+    let before = format!("/proc/{}", successors.0[0]);
+    wait_until("the process before ends", || !Path::new(&before).exists());
+    assert_eq!(niceness(successors.0[1]), first);
+    successors.stop();
+    pair.stop().unwrap();
+}
+
 #[test]
 fn the_service_manager_learns_which_process_is_the_main_one() {
     if !privilege::available_or_skip("the_service_manager_learns_which_process_is_the_main_one") {
