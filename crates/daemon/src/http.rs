@@ -5,15 +5,20 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{Shutdown, shutdown};
+
 /// Maximum number of connections at a time. Further ones are closed.
 const CONNECTIONS_MAX: usize = 8;
 /// Longest time for a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause after a connection could not be accepted, for example because no descriptors are left.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Longest request in bytes.
 const REQUEST_MAX: usize = 8 << 10;
 
@@ -24,8 +29,9 @@ type Make = dyn Fn() -> io::Result<(String, &'static str)> + Send + Sync;
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    listener: Arc<TcpListener>,
     ends: Arc<AtomicBool>,
-    /// The thread that accepts connections; it has the listener.
+    /// The thread that accepts connections.
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -38,13 +44,14 @@ impl Server {
         address: SocketAddr,
         make: impl Fn() -> io::Result<(String, &'static str)> + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
+        let listener = Arc::new(TcpListener::bind(address)?);
         let address = listener.local_addr()?;
         let ends = Arc::new(AtomicBool::new(false));
         let (seen, make) = (Arc::clone(&ends), Arc::new(make) as Arc<Make>);
-        let accept = move || accept(&listener, &seen, &make);
+        let own = Arc::clone(&listener);
+        let accept = move || accept(&own, &seen, &make);
         let acceptor = thread::Builder::new().name("metrics".to_owned()).spawn(accept)?;
-        Ok(Self { address, ends, acceptor: Some(acceptor) })
+        Ok(Self { address, listener, ends, acceptor: Some(acceptor) })
     }
 
     /// The address in use.
@@ -56,17 +63,13 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Release);
-        // A connection of our own wakes the thread. If it fails, the next client does.
-        let mut address = self.address;
-        if address.ip().is_unspecified() {
-            let localhost: [std::net::IpAddr; 2] =
-                [std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()];
-            address.set_ip(localhost[usize::from(address.is_ipv6())]);
-        }
-        let is_woken = TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok();
-        // The thread ends at once, because connections have threads of their own, and closes the listener.
+        // On Linux this wakes a thread in `accept`. A connection of our own would not reach a server whose
+        // address the machine has lost, and the caller would wait for it.
+        let is_woken = shutdown(self.listener.as_raw_fd(), Shutdown::Read).is_ok();
+        // The thread ends at once, because connections have threads of their own, and the listener is closed.
         // Another server, which follows this one at the same port, could not listen before.
         if let Some(acceptor) = self.acceptor.take().filter(|_| is_woken) {
+            acceptor.thread().unpark();
             let _ = acceptor.join();
         }
     }
@@ -80,8 +83,7 @@ fn accept(listener: &TcpListener, ends: &AtomicBool, make: &Arc<Make>) {
             return;
         }
         let Ok((stream, _)) = accepted else {
-            // No descriptors are left, for example.
-            thread::sleep(Duration::from_millis(100));
+            thread::park_timeout(PAUSE);
             continue;
         };
         if Arc::strong_count(&connections) > CONNECTIONS_MAX {
@@ -205,5 +207,16 @@ mod tests {
             TcpListener::bind(address).unwrap();
         }
         drop(silent);
+    }
+
+    #[test]
+    fn a_server_whose_address_leads_to_another_machine_is_dropped_without_a_connection_to_it() {
+        let mut server = server();
+        let elsewhere = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let own = std::mem::replace(&mut server.address, elsewhere.local_addr().unwrap());
+        drop(server);
+        elsewhere.set_nonblocking(true).unwrap();
+        assert_eq!(elsewhere.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        TcpListener::bind(own).expect("the thread that accepts connections has ended");
     }
 }

@@ -26,7 +26,7 @@ impl Exporter {
     }
 
     /// Starts, stops or moves the server as the configuration asks. A gateway without metrics works all the
-    /// same.
+    /// same. The main loop calls this, so that the end of a server waits for no other machine.
     pub(crate) fn configure(&mut self, config: &GatewayConfig) {
         let wanted = config.gateway.metrics;
         if wanted == self.0.as_ref().map(|(address, _)| *address) {

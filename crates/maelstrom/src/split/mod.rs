@@ -66,6 +66,8 @@ const STATUS_US: u64 = 200_000;
 #[derive(Debug, Default)]
 pub(crate) struct Split {
     thread: Option<Thread>,
+    /// The thread of an earlier configuration, which has been told to end. Its disk may make it wait.
+    former: Option<JoinHandle<()>>,
     is_draining: bool,
 }
 
@@ -93,13 +95,15 @@ impl Split {
             return;
         }
         let Some(plan) = Plan::of(config) else {
-            self.thread = None;
+            if let Some(mut thread) = self.thread.take() {
+                self.former = thread.end();
+            }
             return;
         };
         if let Some(thread) = &self.thread {
             return thread.command(Command::Change(Box::new(plan)));
         }
-        match Thread::start(plan) {
+        match Thread::start(plan, self.former.take()) {
             Ok(thread) => self.thread = Some(thread),
             Err(error) => warn!("split mode does not start, so that connections go unsplit: {error}"),
         }
@@ -139,13 +143,25 @@ impl Split {
     }
 }
 
+impl Drop for Split {
+    fn drop(&mut self) {
+        let present = self.thread.take().and_then(|mut thread| thread.end());
+        self.former.take().into_iter().chain(present).for_each(join);
+    }
+}
+
 impl Thread {
-    fn start(plan: Plan) -> io::Result<Self> {
+    /// Starts the thread. It begins when the `former` one has ended, whose ports it may take.
+    fn start(plan: Plan, former: Option<JoinHandle<()>>) -> io::Result<Self> {
         let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let status = Arc::new(Mutex::new(SplitStatus::default()));
         let (commands, received) = mpsc::channel();
         let work = Work { plan, commands: received, wake: Arc::clone(&wake), status: Arc::clone(&status) };
-        let handle = thread::Builder::new().name("split".to_owned()).spawn(move || work.run())?;
+        let run = move || {
+            former.into_iter().for_each(join);
+            work.run();
+        };
+        let handle = thread::Builder::new().name("split".to_owned()).spawn(run)?;
         Ok(Self { commands: Some(commands), wake, status, handle: Some(handle) })
     }
 
@@ -160,17 +176,19 @@ impl Thread {
     fn has_ended(&self) -> bool {
         self.handle.as_ref().is_none_or(JoinHandle::is_finished)
     }
-}
 
-impl Drop for Thread {
-    fn drop(&mut self) {
+    /// Tells the thread to end, and does not wait for it.
+    fn end(&mut self) -> Option<JoinHandle<()>> {
         self.commands = None;
         let _ = self.wake.write(1);
-        if let Some(handle) = self.handle.take()
-            && handle.join().is_err()
-        {
-            warn!("the thread of split mode has panicked");
-        }
+        self.handle.take()
+    }
+}
+
+/// Waits for the end of a thread.
+fn join(thread: JoinHandle<()>) {
+    if thread.join().is_err() {
+        warn!("the thread of split mode has panicked");
     }
 }
 
@@ -268,4 +286,38 @@ impl Work {
 fn raise_descriptors() -> nix::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::configuration;
+
+    #[test]
+    fn a_reload_that_ends_split_mode_does_not_wait_for_its_thread() {
+        let (release, held) = mpsc::channel::<()>();
+        let busy = Thread {
+            commands: Some(mpsc::channel().0),
+            wake: Arc::new(EventFd::new().unwrap()),
+            status: Arc::default(),
+            handle: Some(thread::spawn(move || _ = held.recv())),
+        };
+        let mut split = Split { thread: Some(busy), former: None, is_draining: false };
+        let without = configuration(
+            "[gateway]\nwan = 'w'\nlisten = '10.0.0.1:1'\n\
+             [[peer]]\naddress = '10.0.0.2:1'\nnetworks = ['10.2.0.0/16']\nkey_file = 'peer.key'\n",
+        );
+        let (reloaded, waiting) = mpsc::channel();
+        let reload = thread::spawn(move || {
+            split.configure(&without);
+            let is_ending = split.former.as_ref().is_some_and(|former| !former.is_finished());
+            reloaded.send((is_ending, split.is_on())).unwrap();
+            split
+        });
+        let seen = waiting.recv_timeout(Duration::from_secs(60));
+        release.send(()).unwrap();
+        assert_eq!(seen, Ok((true, false)));
+        // The end of the gateway waits for it.
+        drop(reload.join().unwrap());
+    }
 }

@@ -11,7 +11,7 @@ use loss::LossModel;
 use maelstrom::config::Schedule;
 use netlab::emulator::{Direction, EmulatorConfig};
 use netlab::privilege;
-use netlab::topology::{TwoSites, TwoSitesConfig};
+use netlab::topology::{LAN, TwoSites, TwoSitesConfig};
 use netlab::traffic::{
     Between, Pace, TcpTransfer, UdpReport, UdpStream, tcp_transfer, udp_stream, unwatched,
 };
@@ -20,6 +20,7 @@ use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 use testkit::wait_until;
 
+use crate::by_tunnel::ip;
 use crate::disturbance::{assert_duplicates_arrived_late, undisturbed};
 use crate::health::{health_of, reason};
 use crate::pair::{PROGRAM, peer, refuse_reload, reload, wait_for_peer, wait_until_up};
@@ -216,6 +217,46 @@ fn a_reload_accepts_a_good_file_and_refuses_a_bad_one() {
         (after.source_packets - before.source_packets, after.repair_packets - before.repair_packets);
     // One layer of r = 8, with a Hello and some part-filled bins.
     assert!((packets / 9..packets / 4).contains(&repairs), "{repairs} repairs for {packets} packets");
+    pair.stop().unwrap();
+}
+
+/// Number of threads of a process that have this name.
+fn threads(process: u32, name: &str) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|one| one.trim_end() == name).count()
+}
+
+#[test]
+fn a_reload_moves_the_metrics_from_an_address_that_the_machine_has_lost_without_a_stall() {
+    let name = "a_reload_moves_the_metrics_from_an_address_that_the_machine_has_lost_without_a_stall";
+    if !privilege::available_or_skip(name) {
+        return;
+    }
+    let sites = sites("uniform:0.02", 16);
+    let mut pair = start(&sites, &Setting::layered());
+    let process = pair.child(0).unwrap().id();
+    let file = fs::read_to_string(pair.config(0)).unwrap();
+    let at = |ip: &str| file.replace("[gateway]", &format!("[gateway]\nmetrics = \"{ip}:9469\""));
+    // An address of the LAN that no host has: whoever connects to it waits for an answer.
+    let lost = "10.81.1.250";
+    let address = |action: &str| {
+        ip(&sites.a.gateway, &["address", action, &format!("{lost}/24"), "dev", LAN]);
+    };
+    for round in 0.. {
+        address("add");
+        reload(&mut pair, 0, |_| at(lost));
+        address("delete");
+        let before = pair.status(0).unwrap().counters["stalls"];
+        reload(&mut pair, 0, |_| at("127.0.0.1"));
+        wait_until("the server at the address has ended", || threads(process, "metrics") == 1);
+        // A gateway that stood still says so in its next turn. A busy machine stops it too.
+        thread::sleep(Duration::from_millis(100));
+        if pair.status(0).unwrap().counters["stalls"] == before {
+            break;
+        }
+        assert!(round < 4, "{}", pair.logs());
+    }
     pair.stop().unwrap();
 }
 
