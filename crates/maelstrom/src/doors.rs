@@ -76,6 +76,8 @@ pub(crate) struct Door {
     pub(crate) socket: Option<RepairSocket>,
     /// Number of the interface to which it is bound.
     index: Option<u32>,
+    /// Datagrams that found the buffers of earlier sockets full.
+    overflowed_before: u64,
 }
 
 impl Door {
@@ -89,7 +91,12 @@ impl Door {
                 None
             }
         };
-        Self { at, number, socket, index }
+        Self { at, number, socket, index, overflowed_before: 0 }
+    }
+
+    /// Number of datagrams that found no room here.
+    fn overflowed(&self) -> u64 {
+        self.overflowed_before + self.socket.as_ref().map_or(0, RepairSocket::overflowed)
     }
 
     /// Opens the socket if it is missing, or again if its interface has been replaced; returns whether it is
@@ -102,6 +109,7 @@ impl Door {
         match RepairSocket::bind_to(self.at.local, self.at.interface.as_deref()) {
             Ok(socket) => {
                 info!("the path from {} can be used again", self.at.local);
+                self.overflowed_before = self.overflowed();
                 (self.socket, self.index) = (Some(socket), index);
                 true
             }
@@ -194,6 +202,38 @@ impl Outlets {
     }
 }
 
+/// Counts of datagrams that found the buffer of a socket full.
+impl Outlets {
+    /// Replaces the socket of `listen`.
+    pub(crate) fn replace_listen(&mut self, socket: RepairSocket) {
+        self.overflowed_before += self.socket.overflowed();
+        (self.socket, self.listen_by) = (socket, None);
+    }
+
+    /// Adds the doors that were `opened`, and closes those that the configuration lacks. Returns whether
+    /// their number has changed.
+    pub(crate) fn replace_doors(&mut self, config: &GatewayConfig, opened: Vec<Door>) -> bool {
+        let (ends, before) = (ends(config), self.doors.len());
+        let doors = std::mem::take(&mut self.doors).into_iter().chain(opened);
+        let (kept, closed): (Vec<_>, Vec<_>) = doors.partition(|door| ends.contains(&door.at));
+        self.overflowed_before += closed.iter().map(Door::overflowed).sum::<u64>();
+        self.doors = kept;
+        before != self.doors.len()
+    }
+
+    /// Number of datagrams that found no room at any socket.
+    pub(crate) fn overflowed(&self) -> u64 {
+        let at_doors: u64 = self.doors.iter().map(Door::overflowed).sum();
+        self.overflowed_before + self.socket.overflowed() + at_doors
+    }
+
+    /// Takes the kernel's counts over, which wrap.
+    fn note_overflow(&mut self) {
+        self.socket.note_overflow();
+        self.doors.iter_mut().filter_map(|door| door.socket.as_mut()).for_each(RepairSocket::note_overflow);
+    }
+}
+
 impl Passive {
     /// Reads the datagrams that wait at the sockets of further paths into the inbox; returns whether more may
     /// wait.
@@ -222,6 +262,7 @@ impl Passive {
             return;
         }
         self.next_door_check_us = now_us + CHECK_US;
+        self.ports.outlets.note_overflow();
         let by = self.config.gateway.listen_interface.as_deref();
         if let Err(error) = self.ports.outlets.bind_listen(by) {
             debug!(%error, "cannot bind the socket of `listen` to its interface");

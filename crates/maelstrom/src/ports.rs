@@ -52,6 +52,8 @@ pub(crate) struct Outlets {
     pub(crate) listen_by: Option<ListenBy>,
     /// The sockets of further paths.
     pub(crate) doors: Vec<Door>,
+    /// Datagrams that found the buffers of sockets full that are closed.
+    pub(crate) overflowed_before: u64,
     /// The ways of recovered packets, one for each WAN interface; `None` while its TUN device is missing.
     pub(crate) inlets: Vec<Option<Inlet>>,
     /// For each peer the number of its WAN interface.
@@ -88,9 +90,17 @@ impl Ports {
         let doors = doors::ends(config).into_iter().map(Door::open).collect();
         let groups = groups::ports(Vec::new(), config);
         let wan_of = config.wan_numbers();
-        let listen_by = None;
-        let mut outlets =
-            Outlets { socket, listen_by, doors, inlets, wan_of, tunnel, groups, is_silent: false };
+        let mut outlets = Outlets {
+            socket,
+            listen_by: None,
+            doors,
+            overflowed_before: 0,
+            inlets,
+            wan_of,
+            tunnel,
+            groups,
+            is_silent: false,
+        };
         let bound = outlets.bind_listen(config.gateway.listen_interface.as_deref());
         bound.map_err(|error| StartError::new("bind the socket of `listen` to its interface", error))?;
         Ok(Self { wans, outlets, shown_us: None, signs, proven: BTreeSet::new(), past: Pauses::default() })

@@ -142,20 +142,15 @@ impl Passive {
         let Prepared { config, replacement, control, heartbeats, poller, .. } = prepared;
         self.engine.out = self.engine.gateway.outbox();
         if let Some(socket) = replacement.socket {
-            (self.ports.outlets.socket, self.ports.outlets.listen_by) = (socket, None);
+            self.ports.outlets.replace_listen(socket);
         }
         let by = config.gateway.listen_interface.as_deref();
         if let Err(error) = self.ports.outlets.bind_listen(by) {
             warn!("the socket of `listen` keeps its interface: {error}");
         }
-        let ends = doors::ends(&config);
-        let doors = std::mem::take(&mut self.ports.outlets.doors);
-        let count_before = doors.len();
-        let doors = doors.into_iter().chain(replacement.doors);
-        self.ports.outlets.doors = doors.filter(|door| ends.contains(&door.at)).collect();
-        if count_before != ends.len() {
+        if self.ports.outlets.replace_doors(&config, replacement.doors) {
             // Its room follows the number of sockets.
-            self.inbox.reopen(ends.len());
+            self.inbox.reopen(self.ports.outlets.doors.len());
         }
         let reconnected = self.follow_wans(&config, replacement.inlets);
         if replacement.tunnel.is_some() || replacement.ends_tunnel {

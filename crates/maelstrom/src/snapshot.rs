@@ -117,6 +117,7 @@ impl Passive {
             (Counter::Pauses, self.pauses().iter().map(|pauses| pauses.count()).sum()),
             (Counter::Stalls, counts.stalls),
             (Counter::Discarded, counts.discarded),
+            (Counter::SocketFull, self.ports.outlets.overflowed()),
             (Counter::InboxFull, counts.inbox_full),
             (Counter::BeyondShare, counts.beyond_share),
             (Counter::Unsent, counts.unsent),

@@ -108,9 +108,17 @@ impl Passive {
         let doors = doors::ends(&config).into_iter().map(Door::open).collect();
         let groups = groups::ports(Vec::new(), &config);
         let wan_of = config.wan_numbers();
-        let listen_by = None;
-        let mut outlets =
-            Outlets { socket, listen_by, doors, inlets, wan_of, tunnel, groups, is_silent: false };
+        let mut outlets = Outlets {
+            socket,
+            listen_by: None,
+            doors,
+            overflowed_before: 0,
+            inlets,
+            wan_of,
+            tunnel,
+            groups,
+            is_silent: false,
+        };
         // The file of the other process may have named another interface.
         let by = config.gateway.listen_interface.as_deref();
         if let Err(error) = outlets.bind_listen(by) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use socket2::SockRef;
 
 pub use crate::batch::UdpCounts;
-use crate::batch::receive::{self, Slots};
+use crate::batch::receive::{self, Overflow, Slots};
 use crate::batch::waited::{Now, Waited};
 use crate::batch::{Outbox, Sending, options, senders};
 
@@ -43,6 +43,10 @@ pub struct RepairSocket {
     slots: Slots,
     outbox: Outbox,
     waited: Waited,
+    /// Datagrams that the kernel had dropped at the latest look.
+    overflow: Overflow,
+    /// Whether the socket has a filter. The kernel counts the datagrams of strangers with the others.
+    is_filtered: bool,
 }
 
 /// Facts about a received datagram.
@@ -122,8 +126,17 @@ impl RepairSocket {
         socket.set_reuse_address(shares)?;
         socket.bind(&address.into())?;
         socket.set_reuse_address(false)?;
-        let outbox = Outbox::new(Sending::new(socket.into()));
-        Ok(Self { slots: Slots::new(), outbox, waited: Waited::new() })
+        Ok(Self::of(socket.into()))
+    }
+
+    fn of(socket: UdpSocket) -> Self {
+        Self {
+            slots: Slots::new(),
+            outbox: Outbox::new(Sending::new(socket)),
+            waited: Waited::new(),
+            overflow: Overflow::default(),
+            is_filtered: false,
+        }
     }
 
     /// Lets datagrams come and leave by one interface alone, or, without a name, by all again. A socket whose
@@ -146,8 +159,8 @@ impl RepairSocket {
         // The other process may be an older program.
         options::report_tos(&socket, address.is_ipv4())?;
         options::report_arrival(&socket);
-        let outbox = Outbox::new(Sending::new(socket));
-        let adopted = Self { slots: Slots::new(), outbox, waited: Waited::new() };
+        // What the kernel has dropped so far belongs to the other process.
+        let mut adopted = Self { is_filtered: true, ..Self::of(socket) };
         adopted.accept_from_all();
         Ok(adopted)
     }
@@ -157,14 +170,43 @@ impl RepairSocket {
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn accept_from(&self, addresses: &[IpAddr]) -> io::Result<()> {
+    pub fn accept_from(&mut self, addresses: &[IpAddr]) -> io::Result<()> {
         let is_v4 = self.local_address()?.is_ipv4();
-        senders::accept_from(&self.outbox.sending().fd(), is_v4, addresses)
+        self.note_overflow();
+        senders::accept_from(&self.outbox.sending().fd(), is_v4, addresses)?;
+        self.is_filtered = true;
+        Ok(())
     }
 
     /// Lets datagrams from all addresses pass again.
-    pub fn accept_from_all(&self) {
+    pub fn accept_from_all(&mut self) {
         senders::accept_all(&self.outbox.sending().fd());
+        self.note_overflow();
+        self.is_filtered = false;
+    }
+
+    /// Returns how many datagrams found the receive buffer full, since this process has the socket. A train
+    /// that the kernel merged counts as one. Those that are dropped while [`RepairSocket::accept_from`] holds
+    /// do not count, because the kernel does not tell them from those of strangers.
+    pub fn overflowed(&self) -> u64 {
+        self.look().total()
+    }
+
+    /// Takes the kernel's count over, which wraps: call this more often than once in four billion drops.
+    pub fn note_overflow(&mut self) {
+        self.overflow = self.look();
+    }
+
+    /// The count with what the kernel has dropped since the latest look.
+    fn look(&self) -> Overflow {
+        let mut overflow = self.overflow;
+        let dropped = options::dropped(&self.outbox.sending().fd()).ok();
+        if self.is_filtered {
+            overflow.skip(dropped);
+        } else {
+            overflow.note(dropped);
+        }
+        overflow
     }
 
     /// Returns the address to which it is bound.
@@ -275,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_was_handed_over_has_its_address_and_what_waits_in_it() {
-        let (mut a, b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
         let to = b.local_address().unwrap();
         b.accept_from(&["10.1.2.3".parse().unwrap()]).unwrap();
         let copy = b.as_fd().try_clone_to_owned().unwrap();

@@ -28,6 +28,8 @@ foundation::reasons! {
         Stalls = "stalls of the gateway",
         /// Input or output was old after a stall.
         Discarded = "captures and datagrams discarded after a stall",
+        /// A datagram found the buffer of its socket full.
+        SocketFull = "datagrams dropped because the buffer of a socket was full",
         /// A datagram found the inbox full.
         InboxFull = "datagrams received while the inbox was full",
         /// The sender of a datagram sent more than its share.

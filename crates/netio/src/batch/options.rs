@@ -112,6 +112,22 @@ pub(crate) fn report_overflow(socket: &Socket) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &1)
 }
 
+/// Returns how many datagrams the kernel has dropped at a socket (Linux 4.12): those that found its receive
+/// buffer full, and those that its filter refused. A train that the kernel merged counts as one. The counter
+/// wraps.
+pub(crate) fn dropped(socket: &impl AsRawFd) -> io::Result<u32> {
+    const AT: usize = libc::SK_MEMINFO_DROPS as usize;
+    let mut numbers = [0_u32; AT + 1];
+    let mut len = size_of_val(&numbers) as libc::socklen_t;
+    // SAFETY: the pointers are to numbers and to their size, which outlive the call.
+    check(unsafe {
+        let numbers = numbers.as_mut_ptr().cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, numbers, &raw mut len)
+    })?;
+    let is_there = len as usize == size_of_val(&numbers);
+    if is_there { Ok(numbers[AT]) } else { Err(io::ErrorKind::Unsupported.into()) }
+}
+
 /// Sets the receive buffer, beyond the machine's limit if permitted, and returns the granted size in the same
 /// unit.
 pub(crate) fn grow_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<usize> {

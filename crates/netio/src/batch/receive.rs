@@ -125,7 +125,7 @@ fn arrival<'s>(header: &libc::mmsghdr, buffer: &'s mut [u8], side: &Side) -> Arr
 }
 
 /// The kernel's 32-bit counter of datagrams dropped by a queue, extended to 64 bits.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Overflow {
     last: u32,
     total: u64,
@@ -137,6 +137,11 @@ impl Overflow {
             self.total += u64::from(dropped.wrapping_sub(self.last));
             self.last = dropped;
         }
+    }
+
+    /// Leaves out those that were dropped since the latest note.
+    pub(crate) fn skip(&mut self, dropped: Option<u32>) {
+        self.last = dropped.unwrap_or(self.last);
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -155,6 +160,10 @@ mod tests {
             overflow.note(message);
         }
         assert_eq!(overflow.total(), u64::from(u32::MAX) + 4);
+        overflow.skip(Some(9));
+        overflow.skip(None);
+        overflow.note(Some(11));
+        assert_eq!(overflow.total(), u64::from(u32::MAX) + 6);
     }
 
     #[test]

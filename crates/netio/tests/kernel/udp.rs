@@ -1,11 +1,14 @@
 //! The repair channel's socket on a real interface: MTU, missing offloads, and an interface that disappears.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use netio::poll::{Interest, Poller};
 use netio::udp::RepairSocket;
 use netlab::Namespace;
+use socket2::SockRef;
+use testkit::wait_until;
 
 const MTU: u32 = 1500;
 
@@ -168,5 +171,42 @@ fn datagrams_of_strangers_are_dropped_before_they_take_room() {
         }
         // One in sixteen, by chance.
         assert!((20..400).contains(&arrived), "{arrived} of 1600 strangers' datagrams passed");
+    }
+}
+
+#[test]
+fn datagrams_that_find_the_buffer_full_are_counted_and_those_of_strangers_are_not() {
+    if !netlab::privilege::namespaces_or_skip("UDP beyond the buffer") {
+        return;
+    }
+    let (a, b) = pair();
+    for (near, far, other) in
+        [("10.9.0.1:0", "10.9.0.2:0", "10.9.0.77"), ("[fd09::1]:0", "[fd09::2]:0", "fd09::77")]
+    {
+        let (mut sender, mut receiver) = (bind(&a, near), bind(&b, far));
+        let to = receiver.local_address().unwrap();
+        sender.send([(to, &b"first"[..])]);
+        receive(&mut receiver, 1);
+        SockRef::from(&receiver).set_recv_buffer_size(1 << 14).unwrap();
+        assert_eq!(receiver.overflowed(), 0);
+        // One by one, because a train is dropped as a whole.
+        let mut send = |count| (0..count).for_each(|_| assert_eq!(sender.send([(to, &b"one"[..])]), 0));
+        send(400);
+        let mut read = 0;
+        wait_until("each datagram is read or counted", || {
+            receiver.recv(|_, _| read += 1).unwrap();
+            read + receiver.overflowed() == 400
+        });
+        let before = receiver.overflowed();
+        assert!(before > 0 && read > 0, "{before} of 400 found no room, {read} were read");
+        receiver.accept_from(&[other.parse().unwrap()]).unwrap();
+        send(1_600);
+        receiver.accept_from_all();
+        assert_eq!(receiver.overflowed(), before, "strangers");
+        send(400);
+        let beyond = receiver.overflowed() - before;
+        assert!((1..=400).contains(&beyond), "{beyond} of 400 found no room");
+        let adopted = RepairSocket::adopt(receiver.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(adopted.overflowed(), 0, "those of another process");
     }
 }

@@ -9,7 +9,7 @@ use stage::gateways::GatewayPair;
 
 /// Counters of a gateway that rise when the machine gives it too little time. A loss that happens meanwhile
 /// may stay.
-const DISTURBANCES: [&str; 5] = ["tap_dropped", "pauses", "stalls", "inbox_full", "unsent"];
+const DISTURBANCES: [&str; 6] = ["tap_dropped", "pauses", "stalls", "socket_full", "inbox_full", "unsent"];
 
 /// Reasons for which packets are not recovered while a path or a flow is in doubt. On a link that loses
 /// packets, the first losses may by chance hit no repair, and raise a doubt that passes
