@@ -106,13 +106,23 @@ impl GroupPort {
     }
 }
 
-/// The ports of all sections, in their order. Those of `present` that fit stay open.
+/// The ports of all sections, in their order. Those of `present` that fit stay open. Each of the others
+/// leaves its counts to a section of its interface.
 pub(crate) fn ports(mut present: Vec<GroupPort>, config: &GatewayConfig) -> Vec<GroupPort> {
-    let port = |section: &MulticastSection| {
-        let at = present.iter().position(|port| port.is_of(section));
-        at.map_or_else(|| GroupPort::new(section), |at| present.swap_remove(at))
+    let mut take = |is_it: &dyn Fn(&GroupPort) -> bool| {
+        let at = present.iter().position(is_it)?;
+        Some(present.remove(at))
     };
-    config.multicast.iter().map(port).collect()
+    let sections = || config.multicast.iter();
+    let kept: Vec<_> = sections().map(|section| take(&|port: &GroupPort| port.is_of(section))).collect();
+    let open = |(section, kept): (&MulticastSection, Option<GroupPort>)| {
+        kept.unwrap_or_else(|| {
+            let former = take(&|port: &GroupPort| port.interface == section.interface);
+            let (unsent, unheard_before) = former.map_or((0, 0), |former| (former.unsent, former.unheard()));
+            GroupPort { unsent, unheard_before, ..GroupPort::new(section) }
+        })
+    };
+    sections().zip(kept).map(open).collect()
 }
 
 /// Adds the open ports to a new set of what wakes the loop.
@@ -255,6 +265,7 @@ impl Passive {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tests::configuration;
 
     #[test]
     fn packets_to_groups_are_told_from_others() {
@@ -263,5 +274,30 @@ mod tests {
         let v6 = |first: u8| is_to_group(&[&[0x60][..], &[0; 23], &[first], &[1; 15]].concat());
         assert_eq!([0xfe, 0xff].map(v6), [false, true]);
         assert!(!is_to_group(&[]) && !is_to_group(&[0x45; 16]) && !is_to_group(&[0x60; 24]));
+    }
+
+    /// A gateway with these sections: an interface and a group each.
+    fn config(sections: &[(&str, &str)]) -> GatewayConfig {
+        let mut text = "[gateway]\nwan = 'w'\nlisten = '10.0.0.1:1'\nmode = 'tunnel'\n[[peer]]\n\
+                        address = '10.0.0.2:1'\nnetworks = ['10.2.0.0/16']\nkey_file = 'peer.key'\n"
+            .to_owned();
+        for (interface, group) in sections {
+            text += &format!("[[multicast]]\ninterface = '{interface}'\ngroups = ['{group}']\n");
+        }
+        configuration(&text)
+    }
+
+    #[test]
+    fn a_section_with_other_groups_goes_on_with_the_counts_of_its_interface() {
+        let before = config(&[("lan0", "239.1.0.0/16"), ("lan1", "239.2.0.0/16"), ("lan2", "239.3.0.0/16")]);
+        let mut present = ports(Vec::new(), &before);
+        for (port, count) in present.iter_mut().zip(1..) {
+            (port.unsent, port.unheard_before) = (count, 10 * count);
+        }
+        let after = config(&[("lan3", "239.3.0.0/16"), ("lan1", "239.9.0.0/16"), ("lan0", "239.1.0.0/16")]);
+        let counts = |port: &GroupPort| (port.interface.clone(), port.unsent(), port.unheard());
+        let counts: Vec<_> = ports(present, &after).iter().map(counts).collect();
+        let expected = [("lan3", 0, 0), ("lan1", 2, 20), ("lan0", 1, 10)];
+        assert_eq!(counts, expected.map(|(name, unsent, unheard)| (name.to_owned(), unsent, unheard)));
     }
 }

@@ -20,6 +20,7 @@ use netio::tap::{Attach, Tap};
 use netio::tun::{Tun, TunOptions};
 use tracing::{debug, info, warn};
 
+use crate::arrivals::Arrivals;
 use crate::bounds::Bounds;
 use crate::config::{GatewayConfig, InjectionChoice};
 use crate::error::StartError;
@@ -96,10 +97,8 @@ pub(crate) struct Inlet {
     way: Way,
     /// Number of packets that the kernel took on the present way.
     written: u64,
-    /// Number of packets that arrived at the WAN interface on earlier ways.
-    arrived_before: u64,
-    /// Number of packets that were written on earlier ways to the WAN interface, and on the present one.
-    written_to_wan: u64,
+    /// The same on all ways to the WAN interface, and the arrivals there.
+    arrivals: Arrivals,
     /// `written` and arrivals at the last check.
     checked: (u64, u64),
     /// Number of probes that had arrived when the last one was sent, if its arrival is still to be checked.
@@ -138,8 +137,7 @@ impl Inlet {
             wan: config.wans()[number].to_owned(),
             way: Way::Closed("it is not open yet".to_owned()),
             written: 0,
-            arrived_before: 0,
-            written_to_wan: 0,
+            arrivals: Arrivals::default(),
             checked: (0, 0),
             awaited_probe: None,
             next_check_us: 0,
@@ -307,7 +305,7 @@ impl Inlet {
     }
 
     fn disconnect(&mut self) {
-        self.arrived_before += self.arrived_now();
+        self.arrivals.on_way_over(self.arrived_now());
         self.written = 0;
         self.checked = (0, 0);
         self.awaited_probe = None;
@@ -331,7 +329,9 @@ impl Inlet {
         match self.tun.send(packet) {
             Ok(true) => {
                 self.written += 1;
-                self.written_to_wan += u64::from(matches!(self.way, Way::Wan(_)));
+                if matches!(self.way, Way::Wan(_)) {
+                    self.arrivals.on_written();
+                }
                 Ok(())
             }
             Ok(false) => Err(Uninjected::Untaken),
@@ -357,6 +357,7 @@ impl Inlet {
             return;
         }
         self.next_check_us = now_us + CHECK_US;
+        self.arrivals.check(self.arrived_now());
         self.bounds.on_tick(now_us);
         self.raise_tun();
         match &self.way {
@@ -459,9 +460,14 @@ impl Inlet {
         }
     }
 
-    /// Returns the number of packets that were sent to the WAN interface, and how many of them arrived there.
-    pub(crate) fn at_wan(&self) -> (u64, u64) {
-        (self.written_to_wan, self.arrived_before + self.arrived_now())
+    /// Number of packets that were sent to the WAN interface and had not arrived there a second later.
+    pub(crate) fn not_at_wan(&self) -> u64 {
+        self.arrivals.missing()
+    }
+
+    /// The same at the end of the device.
+    pub(crate) fn not_at_wan_at_end(&self) -> u64 {
+        self.arrivals.missing_at_end(self.arrived_now())
     }
 
     fn arrived_now(&self) -> u64 {

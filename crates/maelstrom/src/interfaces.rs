@@ -39,7 +39,7 @@ impl Passive {
         if let Some(tunnel) = self.ports.outlets.tunnel.as_ref().filter(|tunnel| !tunnel.tun().is_alive()) {
             let name = tunnel.tun().name();
             warn!("lost TUN device {name}: no packet passes the tunnel until it can be created again");
-            self.ports.outlets.tunnel = None;
+            self.ports.install_tunnel(None);
             self.next_reopening_us = now_us;
         }
         for (wan, inlet) in self.ports.wans.iter().zip(&mut self.ports.outlets.inlets) {
@@ -125,7 +125,7 @@ impl Passive {
                 .add(&tunnel, TUNNEL, Interest::Readable)
                 .map_err(|error| StartError::new("watch the device of the tunnel", error))?;
             info!(tun = tunnel.tun().name(), "the device of the tunnel was created again");
-            self.ports.outlets.tunnel = Some(tunnel);
+            self.ports.install_tunnel(Some(tunnel));
             self.follow_file_in_tunnel();
         }
         Ok(())

@@ -6,6 +6,7 @@
 
 mod afresh;
 mod agreement;
+mod arrivals;
 mod bounds;
 pub mod cached;
 pub mod capture;

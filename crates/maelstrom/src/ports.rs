@@ -41,8 +41,25 @@ pub(crate) struct Ports {
     pub(crate) proven: BTreeSet<String>,
     /// Pauses at WAN interfaces that are in use no more.
     pub(crate) past: Pauses,
+    /// Counts of TUN devices that are gone.
+    pub(crate) gone: Gone,
     /// Signs of the packets that this process injects.
     pub(crate) signs: Signs,
+}
+
+/// What TUN devices counted that are gone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gone {
+    untaken: u64,
+    returning: u64,
+    not_at_wan: u64,
+}
+
+impl Gone {
+    fn absorb(&mut self, inlet: &Inlet) {
+        self.returning += inlet.refused();
+        self.not_at_wan += inlet.not_at_wan_at_end();
+    }
 }
 
 /// The ports for output.
@@ -103,14 +120,43 @@ impl Ports {
         };
         let bound = outlets.bind_listen(config.gateway.listen_interface.as_deref());
         bound.map_err(|error| StartError::new("bind the socket of `listen` to its interface", error))?;
-        Ok(Self { wans, outlets, shown_us: None, signs, proven: BTreeSet::new(), past: Pauses::default() })
+        Ok(Self::of(wans, outlets, signs))
+    }
+
+    pub(crate) fn of(wans: Vec<Wan>, outlets: Outlets, signs: Signs) -> Self {
+        let (proven, past, gone) = (BTreeSet::new(), Pauses::default(), Gone::default());
+        Self { wans, outlets, shown_us: None, proven, past, gone, signs }
     }
 
     /// Replaces the TUN device of a WAN interface by another, or by none, and connects nothing.
     pub(crate) fn install_inlet(&mut self, wan: usize, inlet: Option<Inlet>) {
         self.note_proof(wan);
         let is_proven = self.proven.contains(&self.wans[wan].name);
-        self.outlets.inlets[wan] = inlet.map(|inlet| inlet.with_proof(is_proven));
+        let inlet = inlet.map(|inlet| inlet.with_proof(is_proven));
+        if let Some(former) = std::mem::replace(&mut self.outlets.inlets[wan], inlet) {
+            self.gone.absorb(&former);
+        }
+    }
+
+    /// Replaces the device of the tunnel by another, or by none.
+    pub(crate) fn install_tunnel(&mut self, tunnel: Option<Tunnel>) {
+        self.gone.untaken = self.untaken();
+        self.outlets.tunnel = tunnel;
+    }
+
+    /// Number of packets and super-packets of the tunnel that the kernel refused.
+    pub(crate) fn untaken(&self) -> u64 {
+        self.gone.untaken + self.outlets.tunnel.as_ref().map_or(0, Tunnel::refused)
+    }
+
+    /// Number of recovered packets whose route leads back to the WAN.
+    pub(crate) fn returning(&self) -> u64 {
+        self.gone.returning + self.inlets().map(Inlet::refused).sum::<u64>()
+    }
+
+    /// Number of recovered packets that did not arrive at their WAN interface.
+    pub(crate) fn not_at_wan(&self) -> u64 {
+        self.gone.not_at_wan + self.inlets().map(Inlet::not_at_wan).sum::<u64>()
     }
 
     /// Notes whether recovered packets have arrived by a WAN interface.
@@ -129,6 +175,8 @@ impl Ports {
             self.past.absorb(&wan.pauses);
             unshown = wan.tap.as_ref().map_or(unshown, |tap| unshown.plus(Unshown::of(tap)));
         }
+        let ending = count.min(self.outlets.inlets.len());
+        self.outlets.inlets.drain(ending..).flatten().for_each(|inlet| self.gone.absorb(&inlet));
         self.outlets.inlets.resize_with(count, || None);
         self.outlets.wan_of = config.wan_numbers();
         for number in 0..count {

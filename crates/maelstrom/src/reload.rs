@@ -154,7 +154,7 @@ impl Passive {
         }
         let reconnected = self.follow_wans(&config, replacement.inlets);
         if replacement.tunnel.is_some() || replacement.ends_tunnel {
-            self.ports.outlets.tunnel = replacement.tunnel;
+            self.ports.install_tunnel(replacement.tunnel);
         }
         if let Some(control) = control {
             self.control = control;

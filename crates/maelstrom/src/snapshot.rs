@@ -14,7 +14,6 @@ use crate::status::{
     MulticastStatus, PeerStatus, Status, WantedStatus,
 };
 use crate::taps::{Unshown, Wan};
-use crate::tunnel::Tunnel;
 use crate::watch::label;
 
 impl Passive {
@@ -105,10 +104,6 @@ impl Passive {
 
     fn counters(&self) -> Counts {
         let counts = &self.engine.counts;
-        let inlets = || self.ports.inlets();
-        let tunnel = self.ports.outlets.tunnel.as_ref();
-        let not_at_wan =
-            inlets().map(Inlet::at_wan).map(|(written, arrived)| written.saturating_sub(arrived));
         let counters = [
             (Counter::OutgoingUncut, counts.uncut_outgoing),
             (Counter::IncomingUncut, counts.uncut_incoming),
@@ -122,9 +117,9 @@ impl Passive {
             (Counter::BeyondShare, counts.beyond_share),
             (Counter::Unsent, counts.unsent),
             (Counter::Uninjected, counts.uninjected),
-            (Counter::Untaken, tunnel.map_or(0, Tunnel::refused)),
-            (Counter::NotAtWan, not_at_wan.sum()),
-            (Counter::Returning, inlets().map(Inlet::refused).sum()),
+            (Counter::Untaken, self.ports.untaken()),
+            (Counter::NotAtWan, self.ports.not_at_wan()),
+            (Counter::Returning, self.ports.returning()),
             (Counter::ReloadsRefused, counts.reloads_refused),
             (Counter::RecordsUnwritten, self.losses.unwritten()),
             (Counter::LogLines, log::lost_lines()),

@@ -1,6 +1,5 @@
 //! The start of a gateway: alone, or beside a process that it takes over from.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use daemon::control::Control;
@@ -28,7 +27,6 @@ use crate::mtus::Mtus;
 use crate::names::Names;
 use crate::overload::Overload;
 use crate::passive::{Channel, Passive, clock_us, watch};
-use crate::pause::Pauses;
 use crate::ports::{Outlets, Ports, core_config, open_inlet_beside, open_wans};
 use crate::rack::{Racked, open_socket};
 use crate::random::{entropy, random};
@@ -124,8 +122,7 @@ impl Passive {
         if let Err(error) = outlets.bind_listen(by) {
             warn!("the socket of `listen` keeps its interface: {error}");
         }
-        let (proven, past) = (BTreeSet::new(), Pauses::default());
-        let ports = Ports { wans, outlets, shown_us: None, signs, proven, past };
+        let ports = Ports::of(wans, outlets, signs);
         let upgrade = Upgrade::new(&config.gateway.control, Some(former))?;
         let exporter = Exporter::default();
         let cache = CacheSocket::default();

@@ -108,6 +108,11 @@ fn nothing_is_recovered_whose_route_leads_back(test: &str, injection: &'static s
     });
     assert!(pair.status(1).unwrap().counters["returning"] > 40);
     wait_until("the operator is told", || pair.logs().contains("set `local_networks`"));
+    // The count belongs to the gateway, and not to the device.
+    let before = pair.status(1).unwrap().counters["returning"];
+    lab.command("ip", &["link", "delete", "undrop0"]);
+    wait_until("the device is back", || pair.logs().contains("the TUN device was created again"));
+    assert!(pair.status(1).unwrap().counters["returning"] >= before);
     pair.stop().unwrap();
 }
 
