@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tracing::debug;
+
 /// Maximum number of requests answered in one call.
 const ANSWERS_MAX: usize = 4;
 /// Longest time that a client may take to read its document.
@@ -129,7 +131,7 @@ impl Control {
             match stream.write(&document[written..]) {
                 Ok(length) => written += length,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return self.write_at_leisure(stream, document, written);
+                    return self.write_at_leisure(stream, move || Ok(document), written);
                 }
                 Err(error) => return Err(error),
             }
@@ -137,24 +139,32 @@ impl Control {
         Ok(())
     }
 
-    /// Answers a waiting client with a document that is long to make. While several clients are written to,
+    /// Answers a waiting client with a document that is long to make. `collect` runs here, if a client waits,
+    /// and returns the work that makes the document, for a thread. While several clients are written to,
     /// further ones wait.
     ///
     /// # Errors
-    /// The error of `document`, of the client's socket, or of the thread's start.
-    pub fn answer_at_leisure(&self, document: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<()> {
+    /// The error of the client's socket, or of the thread's start.
+    pub fn answer_at_leisure<D>(&self, collect: impl FnOnce() -> D) -> io::Result<()>
+    where
+        D: FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+    {
         if self.is_busy() {
             return Ok(());
         }
         let Ok((stream, _)) = self.listener.accept() else { return Ok(()) };
-        self.write_at_leisure(stream, document()?, 0)
+        self.write_at_leisure(stream, collect(), 0)
     }
 
-    /// Writes a document to a client of [`Control::accept`], by a thread.
+    /// Makes a document and writes it to a client of [`Control::accept`], by a thread.
     ///
     /// # Errors
     /// The error of the client's socket, or of the thread's start, or `WouldBlock` if [`Control::is_busy`].
-    pub fn hand_out(&self, stream: UnixStream, document: Vec<u8>) -> io::Result<()> {
+    pub fn hand_out(
+        &self,
+        stream: UnixStream,
+        document: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+    ) -> io::Result<()> {
         self.write_at_leisure(stream, document, 0)
     }
 
@@ -163,30 +173,40 @@ impl Control {
         Arc::strong_count(&self.writers) > ANSWERS_MAX
     }
 
-    /// Writes a document from byte `from` on, by a thread.
-    #[allow(clippy::disallowed_methods, reason = "this is no core")]
-    fn write_at_leisure(&self, mut stream: UnixStream, document: Vec<u8>, from: usize) -> io::Result<()> {
-        if from == document.len() {
-            return Ok(());
-        }
+    /// Makes a document and writes it from byte `from` on, by a thread.
+    fn write_at_leisure(
+        &self,
+        mut stream: UnixStream,
+        document: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+        from: usize,
+    ) -> io::Result<()> {
         if self.is_busy() {
             return Err(io::Error::new(ErrorKind::WouldBlock, "too many clients read slowly"));
         }
         stream.set_nonblocking(false)?;
         let writer = Arc::clone(&self.writers);
         let write = move || {
-            let (mut rest, end) = (&document[from..], Instant::now() + LEISURE);
-            while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-                let timed = stream.set_write_timeout(Some(left));
-                // A client that leaves early has what it wanted.
-                match timed.and_then(|()| stream.write(&rest[..rest.len().min(CHUNK)])) {
-                    Ok(length) if length < rest.len() => rest = &rest[length..],
-                    _ => break,
-                }
+            match document() {
+                Ok(document) => write_slowly(&mut stream, &document[from..]),
+                Err(error) => debug!(%error, "cannot make a document"),
             }
             drop(writer);
         };
         thread::Builder::new().name("control".to_owned()).spawn(write).map(drop)
+    }
+}
+
+/// Writes at the pace of the reader, for [`LEISURE`] at most.
+#[allow(clippy::disallowed_methods, reason = "this is no core")]
+fn write_slowly(stream: &mut UnixStream, mut rest: &[u8]) {
+    let end = Instant::now() + LEISURE;
+    while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        let timed = stream.set_write_timeout(Some(left));
+        // A client that leaves early has what it wanted.
+        match timed.and_then(|()| stream.write(&rest[..rest.len().min(CHUNK)])) {
+            Ok(length) if length < rest.len() => rest = &rest[length..],
+            _ => break,
+        }
     }
 }
 
@@ -246,11 +266,35 @@ mod tests {
         let control = Control::bind(&path).unwrap();
         let mut client = UnixStream::connect(&path).unwrap();
         let document = vec![7; 8 << 20];
-        control.answer_at_leisure(|| Ok(document.clone())).unwrap();
-        control.answer_at_leisure(|| panic!("no client waits")).unwrap();
+        let copy = document.clone();
+        control.answer_at_leisure(|| move || Ok(copy)).unwrap();
+        let none = || -> fn() -> io::Result<Vec<u8>> { panic!("no client waits") };
+        control.answer_at_leisure(none).unwrap();
         let mut read = Vec::new();
         client.read_to_end(&mut read).unwrap();
         assert!(read == document);
+    }
+
+    #[test]
+    fn a_document_that_is_long_to_make_keeps_nobody_waiting() {
+        use std::io::Read as _;
+        use std::sync::mpsc;
+        let path = env::temp_dir().join(format!("undrop-control-test-slow-{}.sock", std::process::id()));
+        let control = Control::bind(&path).unwrap();
+        let mut patient = UnixStream::connect(&path).unwrap();
+        let (release, held) = mpsc::channel::<()>();
+        let make = move || {
+            held.recv_timeout(Duration::from_secs(20)).map_err(io::Error::other)?;
+            Ok(b"[]".to_vec())
+        };
+        control.answer_at_leisure(|| make).unwrap();
+        let mut prompt = UnixStream::connect(&path).unwrap();
+        control.answer(|| Ok(b"{}".to_vec())).unwrap();
+        let mut read = String::new();
+        prompt.read_to_string(&mut read).unwrap();
+        release.send(()).unwrap();
+        patient.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "{}[]");
     }
 
     #[test]

@@ -272,9 +272,13 @@ impl CacheSocket {
             self.client = Some(client);
             return;
         }
-        let document = serde_json::to_vec(&Cache::of(now_us, gateway, config, &client.ends()));
-        let document = document.map(|document| [&document[..], b"\n"].concat()).map_err(io::Error::from);
-        if let Err(error) = document.and_then(|document| control.hand_out(client.stream, document)) {
+        let cache = Cache::of(now_us, gateway, config, &client.ends());
+        let document = move || {
+            let mut document = serde_json::to_vec(&cache)?;
+            document.push(b'\n');
+            Ok(document)
+        };
+        if let Err(error) = control.hand_out(client.stream, document) {
             debug!(%error, "cannot answer a request for the cache");
         }
     }

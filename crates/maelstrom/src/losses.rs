@@ -381,9 +381,11 @@ impl LossSocket {
         self.next_us = now_us + LOOK_US;
         let document = || {
             let losses = Losses::of(gateway, config).observed(now_us, observer, config);
-            let mut document = serde_json::to_vec(&losses)?;
-            document.push(b'\n');
-            Ok(document)
+            move || {
+                let mut document = serde_json::to_vec(&losses)?;
+                document.push(b'\n');
+                Ok(document)
+            }
         };
         if let Err(error) = control.answer_at_leisure(document) {
             debug!(%error, "cannot answer a request for the losses");
