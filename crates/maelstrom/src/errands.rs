@@ -4,9 +4,12 @@
 //! namespaces share. Whoever starts containers or loads large rule sets holds them for hundreds of
 //! milliseconds. A main loop that waited for them would stand still, and lose the packets of that time.
 
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 use std::{io, thread};
+
+/// Interval between the signs of life of a thread that waits.
+pub(crate) const BEAT: Duration = Duration::from_millis(100);
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -68,6 +71,20 @@ impl<T> Errand<T> {
         self.0.take()?.recv_timeout(patience).ok()
     }
 
+    /// The same with a sign of life at each [`BEAT`], for whoever watches this thread.
+    pub(crate) fn wait_with(&mut self, patience: Duration, mut beat: impl FnMut()) -> Option<T> {
+        let answer = self.0.take()?;
+        let mut left = patience;
+        while !left.is_zero() {
+            beat();
+            match answer.recv_timeout(left.min(BEAT)) {
+                Err(RecvTimeoutError::Timeout) => left = left.saturating_sub(BEAT),
+                answer => return answer.ok(),
+            }
+        }
+        None
+    }
+
     pub(crate) fn is_under_way(&self) -> bool {
         self.0.is_some()
     }
@@ -98,6 +115,25 @@ mod tests {
         assert_eq!(next.wait(LONG), Some(7));
         assert!(!next.is_under_way());
         assert_eq!((next.take(), next.wait(LONG)), (None, None));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_an_errand_gives_signs_of_life() {
+        let errands = Errands::start().unwrap();
+        let (release, held) = mpsc::channel::<()>();
+        let mut slow = errands.begin(move || held.recv().is_ok());
+        let mut beats = 0;
+        let answer = slow.wait_with(LONG, || {
+            beats += 1;
+            if beats == 3 {
+                release.send(()).unwrap();
+            }
+        });
+        assert!(answer == Some(true) && beats >= 3, "{answer:?} after {beats}");
+        let (_keep, held) = mpsc::channel::<()>();
+        let mut never = errands.begin(move || held.recv().is_ok());
+        beats = 0;
+        assert_eq!((never.wait_with(2 * BEAT, || beats += 1), beats), (None, 2));
     }
 
     #[test]

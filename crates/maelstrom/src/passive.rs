@@ -164,8 +164,7 @@ impl Passive {
             debug!(%error, "cannot run below forwarding");
         }
         while !self.stopping {
-            watchdog.turn();
-            self.supervisor.turn(clock_us());
+            self.show_life(&watchdog);
             self.wait()?;
             self.collect();
             // The clock is read after step 2: a packet that arrives later arrived after the datagrams.
@@ -202,23 +201,36 @@ impl Passive {
             self.stopping |= self.split.is_drained();
             self.follow_upgrade();
         }
-        if self.upgrade.is_over() {
-            // Another process has everything.
-            return Ok(());
+        // After an upgrade, another process has everything.
+        if !self.upgrade.is_over() {
+            self.stop(&watchdog);
         }
+        Ok(())
+    }
+
+    /// Takes back what this process has changed on the machine. The kernel may take long for it, which is no
+    /// hang.
+    fn stop(&mut self, watchdog: &Watchdog) {
         self.fail_upgrade("this process stops");
         info!("stopping");
         self.leave_rack();
-        self.segments.settle();
-        self.split = Split::default();
+        let Self { supervisor, segments, split, .. } = self;
+        let mut beat = || show_life(watchdog, supervisor);
+        segments.settle(&mut beat);
+        split.end(&mut beat);
         if self.restarts {
-            self.hand_on_closing();
+            self.hand_on_closing(watchdog);
         } else {
-            self.open_tunnels();
+            self.open_tunnels(watchdog);
         }
+        self.show_life(watchdog);
         // Last, because a disk may hang: nothing else must be left behind then.
         self.losses.close(&self.engine.gateway, &self.config);
-        Ok(())
+    }
+
+    /// Shows the watchdog and the service manager that this thread works.
+    pub(crate) fn show_life(&mut self, watchdog: &Watchdog) {
+        show_life(watchdog, &mut self.supervisor);
     }
 
     pub(crate) fn tell_ready(&mut self) {
@@ -384,6 +396,11 @@ impl Passive {
         }
         Ok(())
     }
+}
+
+fn show_life(watchdog: &Watchdog, supervisor: &mut Supervisor) {
+    watchdog.turn();
+    supervisor.turn(clock_us());
 }
 
 /// Creates an epoll set of everything that can wake the loop.

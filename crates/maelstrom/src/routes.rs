@@ -9,6 +9,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use daemon::watchdog::Watchdog;
 use ipnet::IpNet;
 use netio::interface::Interface;
 use netio::own_routes::{OwnRoutes, Way};
@@ -25,8 +26,9 @@ use crate::tunnel::{self, Tunnel};
 pub(crate) const PROTOCOL: u8 = 147;
 /// Interval between looks at the routes.
 const CHECK_US: u64 = 1_000_000;
-/// Longest wait for the end of routes when the gateway stops.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for the end of routes when the gateway stops. Each of some hundred waits for a lock while
+/// others change the network configuration of the machine.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The routes that a configuration asks for.
 #[derive(Clone, Debug)]
@@ -191,19 +193,26 @@ impl Passive {
         self.set_routes();
     }
 
+    /// Waits for what closes or opens tunnels as the gateway stops.
+    fn wait_at_stop<T>(&mut self, mut errand: Errand<T>, watchdog: &Watchdog) -> Option<T> {
+        self.supervisor.stopping(STOP_PATIENCE);
+        errand.wait_with(STOP_PATIENCE, || self.show_life(watchdog))
+    }
+
     /// Removes the routes that close tunnels, after what is under way.
-    pub(crate) fn open_tunnels(&mut self) {
+    pub(crate) fn open_tunnels(&mut self, watchdog: &Watchdog) {
         let devices: Vec<String> =
             self.routes.retired.drain(..).chain([self.config.gateway.tunnel.clone()]).collect();
         let remove = move || devices.iter().for_each(|device| guard::remove(device));
-        if self.errands.begin(remove).wait(STOP_PATIENCE).is_none() {
+        let removed = self.errands.begin(remove);
+        if self.wait_at_stop(removed, watchdog).is_none() {
             warn!("the kernel has not removed the routes that close tunnels yet");
         }
     }
 
     /// Hands the routes that close tunnels on to the next process, which knows only those of the device in
     /// its file. If it cannot read that, it does not start, and what the tunnels carried takes no other way.
-    pub(crate) fn hand_on_closing(&mut self) {
+    pub(crate) fn hand_on_closing(&mut self, watchdog: &Watchdog) {
         if guard::wanted(&self.config).is_empty() && self.routes.retired.is_empty() {
             return;
         }
@@ -211,7 +220,8 @@ impl Passive {
         let retired = self.routes.retired.drain(..).chain([self.config.gateway.tunnel.clone()]).collect();
         let closing = (next.gateway.tunnel.clone(), guard::wanted(&next));
         let plan = Plan { device: None, lack: None, leading: Vec::new(), closing, retired };
-        match self.errands.begin(move || plan.carry_out()).wait(STOP_PATIENCE) {
+        let handed_on = self.errands.begin(move || plan.carry_out());
+        match self.wait_at_stop(handed_on, watchdog) {
             Some(found) => found.faults.iter().for_each(|fault| warn!("{fault}")),
             None => warn!("the kernel has not set the routes that close tunnels of the next process yet"),
         }

@@ -169,8 +169,8 @@ impl Segments {
 
     /// Waits for an errand that has the table, so that it is removed as the gateway stops. If the kernel does
     /// not answer, the next start removes it.
-    pub(crate) fn settle(&mut self) {
-        if let Some((table, _)) = self.errand.wait(SETTLE) {
+    pub(crate) fn settle(&mut self, beat: impl FnMut()) {
+        if let Some((table, _)) = self.errand.wait_with(SETTLE, beat) {
             self.table = table;
         }
     }

@@ -4,7 +4,7 @@
 //! for hundreds of milliseconds at a time. Here a query of an interface's features holds it: the kernel
 //! writes the answer with the lock held, to a page of memory that this process fills only later
 //! (userfaultfd(2)).
-//! All tests on the machine wait as well, so hold it for a second at most.
+//! All tests on the machine wait as well, so hold it for a few seconds at most.
 
 use std::io;
 use std::net::UdpSocket;

@@ -58,6 +58,10 @@ use plan::Plan;
 const RETRY: Duration = Duration::from_secs(5);
 /// Wait before split mode begins again after an error.
 const RESTART: Duration = Duration::from_millis(500);
+/// Longest wait for the end of the thread as the gateway stops. A disk may hang.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// Interval between looks whether the thread has ended.
+const STEP: Duration = Duration::from_millis(10);
 /// Interval between states for operators.
 const STATUS_US: u64 = 200_000;
 
@@ -127,6 +131,20 @@ impl Split {
         self.is_draining && self.thread.as_ref().is_none_or(Thread::has_ended)
     }
 
+    /// Ends the thread as the gateway stops, and waits for it with signs of life. If it does not end in
+    /// time, it does so with the process.
+    pub(crate) fn end(&mut self, mut beat: impl FnMut()) {
+        let present = self.thread.take().and_then(|mut thread| thread.end());
+        let ending: Vec<_> = self.former.take().into_iter().chain(present).collect();
+        let mut left = STOP_PATIENCE;
+        while !left.is_zero() && !ending.iter().all(JoinHandle::is_finished) {
+            beat();
+            thread::sleep(STEP);
+            left = left.saturating_sub(STEP);
+        }
+        ending.into_iter().filter(JoinHandle::is_finished).for_each(join);
+    }
+
     /// Whether connections may end here.
     pub(crate) fn is_on(&self) -> bool {
         self.thread.is_some()
@@ -145,8 +163,7 @@ impl Split {
 
 impl Drop for Split {
     fn drop(&mut self) {
-        let present = self.thread.take().and_then(|mut thread| thread.end());
-        self.former.take().into_iter().chain(present).for_each(join);
+        self.end(|| ());
     }
 }
 

@@ -8,15 +8,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use netlab::Namespace;
+use netlab::config_lock::ConfigLock;
 use netlab::topology::{TwoSites, WAN};
 use nix::sys::signal::Signal;
 use stage::gateways::{End, GatewayPair, Setting};
-use testkit::wait_until;
+use testkit::{wait_for, wait_until};
 
 use crate::by_tunnel::{apart, in_tunnel_mode, ip};
 use crate::firewall::lab::possible;
 use crate::health::{health_of, reason};
 use crate::pair::{PROGRAM, peer, reload, wait_for_log, wait_for_peer, wait_until_up};
+use crate::supervision::{Manager, launch};
 use crate::upgrade::{Successors, upgrade_by};
 
 /// The device of the tunnel.
@@ -81,7 +84,11 @@ fn fate(pair: &GatewayPair) -> Option<String> {
 
 /// The routes that close tunnels, in the gateway of the first site.
 pub(crate) fn closing(sites: &TwoSites) -> Vec<String> {
-    let routes = |family| ip(&sites.a.gateway, &[family, "route", "show", "proto", "147"]);
+    closing_in(&sites.a.gateway)
+}
+
+fn closing_in(gateway: &Namespace) -> Vec<String> {
+    let routes = |family| ip(gateway, &[family, "route", "show", "proto", "147"]);
     let text = routes("-4") + &routes("-6");
     let closing = text.lines().filter(|line| line.starts_with("unreachable"));
     closing.map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
@@ -107,7 +114,7 @@ impl Traffic {
         Self { ends: AtomicBool::new(false), sent: AtomicU64::new(0) }
     }
 
-    fn run(&self, from: &netlab::Namespace, to: [IpAddr; 2]) {
+    fn run(&self, from: &Namespace, to: [IpAddr; 2]) {
         from.run(|| {
             let sockets = ["0.0.0.0:0", "[::]:0"].map(|any| UdpSocket::bind(any).unwrap());
             while !self.ends.load(Ordering::Relaxed) {
@@ -268,4 +275,31 @@ fn routes_that_close_a_tunnel_follow_the_file_and_pass_to_the_next_process() {
     pair.launch(0, &sites.a.gateway).unwrap();
     pair.wait_until_up(Duration::from_secs(30)).unwrap();
     assert_eq!(closing(&sites), none);
+}
+
+#[test]
+fn an_orderly_stop_removes_its_routes_although_the_kernel_makes_it_wait() {
+    let name = "an_orderly_stop_removes_its_routes_although_the_kernel_makes_it_wait";
+    if !possible(name) {
+        return;
+    }
+    let sites = sites();
+    let mut pair = start(&sites, "");
+    pair.kill(1).unwrap();
+    let text = std::fs::read_to_string(pair.config(1)).unwrap();
+    let further: String = (0..30).map(|n| format!("\"10.90.{n}.0/24\", ")).collect();
+    std::fs::write(pair.config(1), text.replace("networks = [", &format!("networks = [{further}"))).unwrap();
+    let [socket, log] = ["stop.sock", "stop.log"].map(|file| pair.config(1).with_file_name(file));
+    let manager = Manager::new(&socket);
+    // With its limit, a process ends that has not turned for 2.25 s.
+    let mut child = launch(&pair, &sites, &socket, &log);
+    manager.wait_for("READY=1");
+    wait_until("the routes are set", || closing_in(&sites.b.gateway).len() == 32);
+    let Some(held) = ConfigLock::hold_or_skip(name) else { return };
+    child.signal(Signal::SIGTERM).unwrap();
+    thread::sleep(Duration::from_millis(3_200));
+    drop(held);
+    let ended = wait_for(|| child.try_wait().unwrap()).and_then(|status| status.code());
+    assert_eq!(ended, Some(0), "{}", std::fs::read_to_string(&log).unwrap());
+    assert_eq!(closing_in(&sites.b.gateway), [""; 0]);
 }
