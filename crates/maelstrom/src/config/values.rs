@@ -11,8 +11,9 @@ use maelstrom_core::{DSCP_MAX, RateError, RepairDscp, RepairRate};
 
 use super::types::{ANY, Host, PeerAddress};
 
-/// Longest path of a Unix socket: `sun_path` is 108 with its closing zero.
-pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Longest path of the control socket. A Unix socket has up to 107 bytes (`sun_path` is 108 with its closing
+/// zero), and the gateway adds a suffix for each socket beside this one.
+pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107 - ".upgrade".len();
 
 /// Longest name of a peer, in characters.
 pub(super) const PEER_NAME_CHARS_MAX: usize = 64;

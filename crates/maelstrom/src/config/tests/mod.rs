@@ -269,8 +269,15 @@ fn a_peer_may_have_the_name_of_a_host() {
 
 #[test]
 fn a_relative_control_socket_is_beside_the_file_and_its_path_is_bounded() {
-    let long = format!("/{}", "x".repeat(107));
-    assert_eq!(code_of("/run/undrop/gateway.sock", &long), "bad-value");
+    let path = |bytes: usize| format!("/{}", "x".repeat(bytes - 1));
+    for long in [100, 108] {
+        assert_eq!(code_of("/run/undrop/gateway.sock", &path(long)), "bad-value", "{long} bytes");
+    }
+    let longest = configuration(&GOOD.replace("/run/undrop/gateway.sock", &path(99))).gateway.control;
+    for beside in [".losses", ".cache", ".capture", ".upgrade", ".next"] {
+        let socket = format!("{}{beside}", longest.display());
+        assert!(std::os::unix::net::SocketAddr::from_pathname(&socket).is_ok(), "{beside}");
+    }
     assert_eq!(code_of("/run/undrop/gateway.sock", ""), "bad-value");
     let source = Source::new(Path::new("/etc/undrop/gateway.toml"), "");
     assert_eq!(source.resolve(Path::new("a.sock")), Path::new("/etc/undrop/a.sock"));
