@@ -174,9 +174,7 @@ impl Passive {
         let Engine { gateway, now_us, .. } = &mut self.engine;
         self.losses.follow(*now_us, gateway, (&former, &self.config), left);
         self.follow_file_in_tunnel();
-        if former.gateway.tunnel != self.config.gateway.tunnel {
-            self.retire_device(former.gateway.tunnel);
-        }
+        self.retire_device(&former);
         self.names.configure(&self.config);
         self.split.configure(&self.config);
         self.poller = poller;

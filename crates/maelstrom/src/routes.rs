@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::config::{self, GatewayConfig, Mode};
 use crate::errands::Errand;
 use crate::error::StartError;
-use crate::guard;
+use crate::guard::{self, Closing};
 use crate::passive::Passive;
 use crate::tunnel::{self, Tunnel};
 
@@ -38,8 +38,8 @@ struct Plan {
     /// Why there is none, if there are peers in tunnel mode.
     lack: Option<String>,
     leading: Vec<IpNet>,
-    /// Name of the device in the file, by which the routes that close its tunnels are known.
-    closing: (String, Vec<IpNet>),
+    /// The routes that close tunnels (`guard.rs`).
+    closing: Option<Closing>,
     /// Names of devices whose closing routes are to go, once those of the present one are there.
     retired: Vec<String>,
 }
@@ -153,11 +153,11 @@ impl Plan {
     /// Sets all routes. Those that close tunnels come first, whatever the device is like: without it, they
     /// alone keep packets from other ways.
     fn carry_out(&self) -> Found {
-        let (device, networks) = &self.closing;
-        let (mut set, mut errors) = guard::follow(device, networks);
+        let (mut set, mut errors) = self.closing.as_ref().map(Closing::follow).unwrap_or_default();
         // Two reloads may have led back to the same name.
+        let is_present = |name: &String| self.closing.as_ref().is_some_and(|now| now.device == *name);
         let mut retired: Vec<String> =
-            self.retired.iter().filter(|former| *former != device).cloned().collect();
+            self.retired.iter().filter(|name| !is_present(name)).cloned().collect();
         if errors.is_empty() {
             retired.drain(..).for_each(|former| guard::remove(&former));
         }
@@ -186,11 +186,14 @@ impl Passive {
         self.routes.is_change = true;
     }
 
-    /// Begins to remove the routes that close tunnels of another device, when those of the present one are
-    /// set.
-    pub(crate) fn retire_device(&mut self, name: String) {
-        self.routes.retired.push(name);
-        self.set_routes();
+    /// Begins to remove the routes that close tunnels of a former configuration, if it had another device,
+    /// when those of the present one are set.
+    pub(crate) fn retire_device(&mut self, former: &GatewayConfig) {
+        let device = tunnel::device(former);
+        if device.is_some() && device != tunnel::device(&self.config) {
+            self.routes.retired.extend(device);
+            self.set_routes();
+        }
     }
 
     /// Waits for what closes or opens tunnels as the gateway stops.
@@ -202,7 +205,7 @@ impl Passive {
     /// Removes the routes that close tunnels, after what is under way.
     pub(crate) fn open_tunnels(&mut self, watchdog: &Watchdog) {
         let devices: Vec<String> =
-            self.routes.retired.drain(..).chain([self.config.gateway.tunnel.clone()]).collect();
+            self.routes.retired.drain(..).chain(tunnel::device(&self.config)).collect();
         let remove = move || devices.iter().for_each(|device| guard::remove(device));
         let removed = self.errands.begin(remove);
         if self.wait_at_stop(removed, watchdog).is_none() {
@@ -211,14 +214,19 @@ impl Passive {
     }
 
     /// Hands the routes that close tunnels on to the next process, which knows only those of the device in
-    /// its file. If it cannot read that, it does not start, and what the tunnels carried takes no other way.
+    /// its file. If it cannot read that, or somebody else has that device, it does not start, and what the
+    /// tunnels carried takes no other way.
     pub(crate) fn hand_on_closing(&mut self, watchdog: &Watchdog) {
         if guard::wanted(&self.config).is_empty() && self.routes.retired.is_empty() {
             return;
         }
         let Ok(next) = config::read(&self.path).config() else { return };
-        let retired = self.routes.retired.drain(..).chain([self.config.gateway.tunnel.clone()]).collect();
-        let closing = (next.gateway.tunnel.clone(), guard::wanted(&next));
+        let (own, closing) = (tunnel::device(&self.config), Closing::of(&next));
+        let is_there = |device: &str| matches!(Interface::index_of(device), Ok(Some(_)));
+        if closing.as_ref().is_some_and(|next| own.as_ref() != Some(&next.device) && is_there(&next.device)) {
+            return;
+        }
+        let retired = self.routes.retired.drain(..).chain(own).collect();
         let plan = Plan { device: None, lack: None, leading: Vec::new(), closing, retired };
         let handed_on = self.errands.begin(move || plan.carry_out());
         match self.wait_at_stop(handed_on, watchdog) {
@@ -252,7 +260,7 @@ impl Passive {
             error => error.to_owned(),
         });
         let device = tunnel.map(|tunnel| (tunnel.tun().name().to_owned(), tunnel.tun().interface().index()));
-        let closing = (self.config.gateway.tunnel.clone(), guard::wanted(&self.config));
+        let closing = Closing::of(&self.config);
         let retired = self.routes.retired.clone();
         let plan = Plan { device, lack, leading: wanted(&self.config), closing, retired };
         self.routes.found = self.errands.begin(move || plan.carry_out());

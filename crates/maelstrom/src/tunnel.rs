@@ -35,6 +35,11 @@ pub(crate) fn is_wanted(config: &GatewayConfig) -> bool {
     config.peers.iter().any(|peer| peer.mode == Mode::Tunnel)
 }
 
+/// Name of the device, if the file has peers in tunnel mode. Without them, another gateway may have it.
+pub(crate) fn device(config: &GatewayConfig) -> Option<String> {
+    is_wanted(config).then(|| config.gateway.tunnel.clone())
+}
+
 /// Longest packet that travels with its repairs in datagrams of `wan_mtu` bytes at most, over IPv6 or not.
 pub(crate) fn inner_mtu(schedule: &Schedule, wan_mtu: usize, ipv6: bool) -> usize {
     wan_mtu.saturating_sub(schedule.overhead_toward(true, ipv6))

@@ -459,7 +459,7 @@ fn check_rack(rack: Option<u64>, present: &GatewayConfig) -> Result<(), String> 
 
 /// Checks that the next process has the same device of a tunnel in its file.
 fn check_tunnel(tunnel: Option<String>, present: &GatewayConfig) -> Result<(), String> {
-    let expected = device(present);
+    let expected = tunnel::device(present);
     if tunnel == expected {
         return Ok(());
     }
@@ -471,9 +471,4 @@ fn check_tunnel(tunnel: Option<String>, present: &GatewayConfig) -> Result<(), S
         name(expected),
         name(tunnel)
     ))
-}
-
-/// Name of the device of the tunnel, if the file has peers in tunnel mode.
-fn device(config: &GatewayConfig) -> Option<String> {
-    tunnel::is_wanted(config).then(|| config.gateway.tunnel.clone())
 }

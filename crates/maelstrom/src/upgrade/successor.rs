@@ -22,6 +22,7 @@ use crate::losses::LossSocket;
 use crate::passive::{Passive, clock_us};
 use crate::store::Store;
 use crate::taps::Wan;
+use crate::tunnel;
 
 /// Longest wait for the other process, which kills this one if it waits longer for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,7 +79,7 @@ impl Inheritance {
         let failed = |error| StartError::new("take over from the present process", error);
         let (listen, wan) = (config.gateway.listen, config.wans().join(", "));
         let rack = config.rack.as_ref().map(|rack| rack.core().mark());
-        let tunnel = super::device(config);
+        let tunnel = tunnel::device(config);
         link.send(&Message::Ready { version: VERSION, listen, wan, rack, tunnel }, &[]).map_err(failed)?;
         engine.skips_outgoing_until_us = ALL_OUTGOING;
         let Message::Sessions { peers, held, record } = link.wait(PATIENCE).map_err(failed)? else {

@@ -2,14 +2,16 @@
 //! unless the file or an orderly stop allows it.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
+use maelstrom::status;
 use netlab::Namespace;
 use netlab::config_lock::ConfigLock;
+use netlab::namespace::Child;
 use netlab::topology::{TwoSites, WAN};
 use nix::sys::signal::Signal;
 use stage::gateways::{End, GatewayPair, Setting};
@@ -69,8 +71,8 @@ pub(crate) fn start_program(program: &Path, sites: &TwoSites, lines: &str) -> Ga
     let mut pair = GatewayPair::prepare(program, &ends, &Setting::default()).unwrap();
     for (side, end) in ends.iter().enumerate() {
         in_tunnel_mode(&pair, side);
-        let text = std::fs::read_to_string(pair.config(side)).unwrap();
-        std::fs::write(pair.config(side), text.replace("key_file =", &format!("{lines}key_file ="))).unwrap();
+        let text = fs::read_to_string(pair.config(side)).unwrap();
+        fs::write(pair.config(side), text.replace("key_file =", &format!("{lines}key_file ="))).unwrap();
         pair.launch(side, end.namespace).unwrap();
     }
     pair.wait_until_up(Duration::from_secs(30)).unwrap();
@@ -199,10 +201,10 @@ fn a_tunnel_end_that_is_killed_lets_nothing_pass_in_the_clear_and_the_next_start
         pair.launch(0, &sites.a.gateway).unwrap();
         pair.wait_until_up(Duration::from_secs(30)).unwrap();
         // Nor is it one if the file has another name of the device by then.
-        let text = std::fs::read_to_string(pair.config(0)).unwrap();
+        let text = fs::read_to_string(pair.config(0)).unwrap();
         let other = text.replace("[gateway]\n", "[gateway]\ntunnel = \"other7\"\n");
         assert_ne!(other, text);
-        std::fs::write(pair.config(0), other).unwrap();
+        fs::write(pair.config(0), other).unwrap();
         pair.child(0).unwrap().signal(Signal::SIGUSR1).unwrap();
         wait_until_gone(&sites);
         wait_until("the routes of the next process alone are left", || closing(&sites) == both(&sites));
@@ -268,8 +270,8 @@ fn routes_that_close_a_tunnel_follow_the_file_and_pass_to_the_next_process() {
     // Routes that a killed process left go also if the next one needs none of it.
     let mut pair = start(&sites, "");
     pair.kill(0).unwrap();
-    let text = std::fs::read_to_string(pair.config(0)).unwrap();
-    std::fs::write(pair.config(0), text.replace("key_file =", "fail = \"open\"\nkey_file =")).unwrap();
+    let text = fs::read_to_string(pair.config(0)).unwrap();
+    fs::write(pair.config(0), text.replace("key_file =", "fail = \"open\"\nkey_file =")).unwrap();
     wait_until_gone(&sites);
     assert_eq!(closing(&sites), both(&sites));
     pair.launch(0, &sites.a.gateway).unwrap();
@@ -302,4 +304,105 @@ fn an_orderly_stop_removes_its_routes_although_the_kernel_makes_it_wait() {
     let ended = wait_for(|| child.try_wait().unwrap()).and_then(|status| status.code());
     assert_eq!(ended, Some(0), "{}", std::fs::read_to_string(&log).unwrap());
     assert_eq!(closing_in(&sites.b.gateway), [""; 0]);
+}
+
+/// A gateway beside the first one, on the same machine, with a peer in passive mode and none of tunnels.
+struct Beside {
+    child: Child,
+    control: PathBuf,
+    log: PathBuf,
+}
+
+impl Beside {
+    fn start(pair: &GatewayPair, sites: &TwoSites) -> Self {
+        let directory = pair.config(0).parent().unwrap().to_owned();
+        let [file, control, log] =
+            ["toml", "sock", "log"].map(|kind| directory.join(format!("beside.{kind}")));
+        let text = format!(
+            "[gateway]\nmode = \"passive\"\nwan = \"{WAN}\"\nlisten = \"{}:4701\"\ntun = \"undrop7\"\n\
+             control = \"{}\"\n[[peer]]\naddress = \"{}:4701\"\nnetworks = [\"10.99.0.0/24\"]\n\
+             key_file = \"peer.key\"\n",
+            sites.a.wan_v4(),
+            control.display(),
+            sites.b.wan_v4()
+        );
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(["gateway", "run", "--config"]).arg(file).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(fs::File::create(&log).unwrap());
+        let beside = Self { child: sites.a.gateway.spawn(command).unwrap(), control, log };
+        wait_until("the gateway beside runs", || status::read(&beside.control).is_ok());
+        beside
+    }
+
+    /// Waits until it has looked at routes, which it does each second.
+    fn wait_for_looks(&self) {
+        let uptime_s = || status::read(&self.control).unwrap().gateway.uptime_s;
+        let until_s = uptime_s() + 3;
+        wait_until("it has looked", || uptime_s() >= until_s);
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn stop(mut self) {
+        assert!(self.child.terminate(Duration::from_secs(10)).unwrap().success(), "{}", self.log());
+    }
+}
+
+#[test]
+fn a_gateway_without_tunnels_leaves_the_routes_that_close_those_of_another_one_alone() {
+    if !possible("a_gateway_without_tunnels_leaves_the_routes_that_close_those_of_another_one_alone") {
+        return;
+    }
+    let sites = sites();
+    let mut pair = start(&sites, "");
+    under_traffic(&sites, |traffic| {
+        let beside = Beside::start(&pair, &sites);
+        beside.wait_for_looks();
+        assert_eq!(closing(&sites), both(&sites));
+        assert!(!beside.log().contains("close the tunnel"), "{}", beside.log());
+        pair.kill(0).unwrap();
+        wait_until_gone(&sites);
+        beside.wait_for_looks();
+        traffic.wait_for(200);
+        assert_eq!((leaked(&sites), closing(&sites)), ([0, 0], both(&sites)));
+        beside.stop();
+        assert_eq!(closing(&sites), both(&sites));
+        // Nor does its start touch them. It tells how to remove those that nobody needs.
+        let beside = Beside::start(&pair, &sites);
+        beside.wait_for_looks();
+        assert_eq!((leaked(&sites), closing(&sites)), ([0, 0], both(&sites)));
+        let log = beside.log();
+        let remedy = log.split_once("remove them: ").unwrap_or_else(|| panic!("{log}")).1;
+        for command in remedy.lines().next().unwrap().split("; ") {
+            let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+            ip(&sites.a.gateway, &words);
+        }
+        assert!(closing(&sites).is_empty(), "{remedy}");
+        beside.stop();
+    });
+}
+
+#[test]
+fn a_gateway_that_gives_up_its_last_tunnel_removes_the_routes_that_closed_it() {
+    if !possible("a_gateway_that_gives_up_its_last_tunnel_removes_the_routes_that_closed_it") {
+        return;
+    }
+    let sites = sites();
+    let mut pair = start(&sites, "");
+    let (none, all_closed) = (Vec::new(), both(&sites));
+    let passive = |text: String| text.replace("mode = \"tunnel\"", "mode = \"passive\"");
+    let tunnel = |text: String| text.replace("mode = \"passive\"", "mode = \"tunnel\"");
+    reload(&mut pair, 0, passive);
+    wait_for_closing(&sites, &none);
+    reload(&mut pair, 0, tunnel);
+    wait_for_closing(&sites, &all_closed);
+    // With a file that has none any more by the time of a restart.
+    let text = fs::read_to_string(pair.config(0)).unwrap();
+    fs::write(pair.config(0), passive(text)).unwrap();
+    pair.child(0).unwrap().signal(Signal::SIGUSR1).unwrap();
+    wait_until_gone(&sites);
+    wait_for_closing(&sites, &none);
 }

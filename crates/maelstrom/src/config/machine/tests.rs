@@ -193,6 +193,14 @@ fn the_name_of_the_tun_device_is_free_unless_a_gateway_runs() {
 }
 
 #[test]
+fn the_device_of_the_tunnel_may_be_that_of_another_gateway_where_no_peer_has_a_tunnel() {
+    let passive = with("tunnel = \"old0\"");
+    assert!(found(&passive, |_| {}).is_empty());
+    let of_tunnel = passive.replace("key_file", "mode = \"tunnel\"\nkey_file");
+    assert!(codes(&of_tunnel, |_| {}).contains(&"tun-exists"));
+}
+
+#[test]
 fn the_listen_address_is_ours_and_its_port_free() {
     let (severity, code) = one(FILE, |facts| named(facts, "wan0").addresses.clear());
     assert_eq!((severity, code), (Severity::Error, "listen-not-local"));
