@@ -23,7 +23,10 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
         );
         return;
     };
-    wans::of_draft(draft).iter().for_each(|wan| wan_is_ready(wan, interfaces, findings));
+    let of_gateway = draft.gateway.wan.as_ref().map(|wan| wan.value.as_str());
+    for wan in &wans::of_draft(draft) {
+        wan_is_ready(wan, of_gateway == Some(wan.value.as_str()), interfaces, findings);
+    }
     tun_is_free(draft, facts, findings);
     listen_is_ours(draft, facts, interfaces, findings);
     routes_lead_to_wan(draft, facts, findings);
@@ -31,16 +34,15 @@ pub(super) fn check(draft: &Draft, facts: &Facts, findings: &mut Findings) {
     peers_are_elsewhere(draft, interfaces, findings);
 }
 
-fn wan_is_ready(wan: &Setting<String>, interfaces: &[Interface], findings: &mut Findings) {
+fn wan_is_ready(
+    wan: &Setting<String>,
+    is_of_gateway: bool,
+    interfaces: &[Interface],
+    findings: &mut Findings,
+) {
     let name = &wan.value;
     let Some(interface) = interfaces.iter().find(|interface| interface.name == *name) else {
-        let names = listed(interfaces.iter().filter(|one| !one.loopback).map(|one| one.name.as_str()));
-        findings.add(
-            Diagnostic::error("interface-absent", format!("there is no interface `{name}` on this machine"))
-                .at(wan.span.clone())
-                .expected(format!("one of the interfaces present: {names}"))
-                .help("set `wan` to the interface toward the long-haul link; `ip route` shows which one that is"),
-        );
+        findings.add(wan_is_absent(wan, is_of_gateway, interfaces));
         return;
     };
     if !interface.up {
@@ -68,6 +70,22 @@ fn wan_is_ready(wan: &Setting<String>, interfaces: &[Interface], findings: &mut 
             .help("set `wan` to the interface toward the long-haul link"),
         );
     }
+}
+
+/// One uplink of several that is missing must not keep the gateway from protecting the others.
+fn wan_is_absent(wan: &Setting<String>, is_of_gateway: bool, interfaces: &[Interface]) -> Diagnostic {
+    let message = format!("there is no interface `{}` on this machine", wan.value);
+    let diagnostic = if is_of_gateway {
+        Diagnostic::error("interface-absent", message)
+    } else {
+        Diagnostic::warning("interface-absent", message)
+            .note("the gateway starts without it; its peers are not protected until it is there")
+    };
+    let names = listed(interfaces.iter().filter(|one| !one.loopback).map(|one| one.name.as_str()));
+    diagnostic
+        .at(wan.span.clone())
+        .expected(format!("one of the interfaces present: {names}"))
+        .help("set `wan` to the interface toward the long-haul link; `ip route` shows which one that is")
 }
 
 /// The gateway's own device exists while it runs; otherwise the name is another program's.

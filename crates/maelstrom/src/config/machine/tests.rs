@@ -186,6 +186,19 @@ fn interfaces_are_present_up_and_connected() {
 }
 
 #[test]
+fn only_the_interface_of_the_gateway_must_be_there_at_the_start() {
+    let of_peer = |wan: &str| FILE.replace("key_file", &format!("wan = \"{wan}\"\nkey_file"));
+    assert_eq!(one(&of_peer("ppp1"), |_| {}), (Severity::Warning, "interface-absent"));
+    let absent = found(&of_peer("ppp1"), |_| {});
+    assert!(absent[0].notes[0].starts_with("the gateway starts without it"), "{absent:?}");
+    let without_first = of_peer("wan0").replace("[gateway]\nwan = \"wan0\"", "[gateway]\nwan = \"wan7\"");
+    assert_eq!(one(&without_first, |_| {}), (Severity::Error, "interface-absent"));
+    // One that a peer names as well.
+    let both = of_peer("wan7").replace("[gateway]\nwan = \"wan0\"", "[gateway]\nwan = \"wan7\"");
+    assert_eq!(one(&both, |_| {}), (Severity::Error, "interface-absent"));
+}
+
+#[test]
 fn the_name_of_the_tun_device_is_free_unless_a_gateway_runs() {
     assert_eq!(one(&with("tun = \"old0\""), |_| {}), (Severity::Error, "tun-exists"));
     let running = |facts: &mut Facts| facts.control = Some(ControlPlace::Answered);
