@@ -11,7 +11,7 @@ use crate::passive::Passive;
 use crate::pause::Pauses;
 use crate::status::{
     self, Counter, Counts, EventStatus, GatewayStatus, HealthStatus, Injection, InterfaceStatus, LostWans,
-    MulticastStatus, PeerStatus, Status, WantedStatus,
+    MulticastStatus, PeerStatus, RackStatus, Status, WantedStatus,
 };
 use crate::taps::{Unshown, Wan};
 use crate::watch::label;
@@ -40,13 +40,7 @@ impl Passive {
         let rack = self.rack.as_ref().map(|racked| racked.status(*now_us));
         Status {
             schema: status::SCHEMA.to_owned(),
-            health: HealthStatus::of_gateway(
-                &peers,
-                &self.lost_wans(),
-                self.injection(),
-                rack.as_ref(),
-                self.routes.faults(),
-            ),
+            health: self.health(peers.iter().map(|peer| &peer.health), rack.as_ref()),
             events: EventStatus::latest(*now_us, self.watch.observer(), |site| label(config, site)),
             gateway: GatewayStatus {
                 version: env!("CARGO_PKG_VERSION").into(),
@@ -80,6 +74,17 @@ impl Passive {
 }
 
 impl Passive {
+    /// The health of the gateway, whose peers have this one.
+    pub(crate) fn health<'h>(
+        &self,
+        peers: impl Iterator<Item = &'h HealthStatus>,
+        rack: Option<&RackStatus>,
+    ) -> HealthStatus {
+        let peers: Vec<&HealthStatus> = peers.collect();
+        let (lost, unrouted) = (self.lost_wans(), self.routes.faults());
+        HealthStatus::of_gateway(&peers, &lost, self.injection(), rack, unrouted)
+    }
+
     /// The WAN interfaces of peers in passive mode, with their ways of recovered packets. Tunnels need none.
     fn watched_wans(&self) -> impl Iterator<Item = (&Wan, Option<&Inlet>)> {
         let inlets = self.ports.outlets.inlets.iter().map(Option::as_ref);

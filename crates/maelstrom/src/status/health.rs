@@ -191,14 +191,13 @@ impl HealthStatus {
     /// kernel nothing is recovered. A rack may have parts that nobody protects, and routes to peers in tunnel
     /// mode may be missing: `unrouted` says why.
     pub(crate) fn of_gateway(
-        peers: &[PeerStatus],
+        peers: &[&Self],
         lost: &LostWans<'_>,
         injection: Injection<'_>,
         rack: Option<&RackStatus>,
         unrouted: &[String],
     ) -> Self {
-        let peers: Vec<&Self> = peers.iter().map(|peer| &peer.health).collect();
-        Self::of_all(&peers, lost, injection).with_rack(rack).with_routes(unrouted)
+        Self::of_all(peers, lost, injection).with_rack(rack).with_routes(unrouted)
     }
 
     fn with_rack(self, rack: Option<&RackStatus>) -> Self {
@@ -243,6 +242,17 @@ impl HealthStatus {
         let protected = peers.iter().filter(|peer| is(peer, Condition::Protected)).count();
         let text = format!("{state}, {protected} of {count} peers protected");
         Self { state, reasons, text }
+    }
+
+    /// The reasons that concern a gateway itself, and none of its peers.
+    pub fn own_reasons(&self) -> impl Iterator<Item = &ReasonStatus> {
+        self.reasons.iter().filter(|reason| reason.peer.is_none())
+    }
+
+    /// The verdict about a gateway itself for the service manager, if it has reasons of its own.
+    pub(crate) fn own_verdict(&self) -> Option<String> {
+        let reasons: Vec<&str> = self.own_reasons().map(|reason| reason.text.as_str()).collect();
+        (!reasons.is_empty()).then(|| format!("gateway {}: {}", self.state, reasons.join(", ")))
     }
 
     /// Whether packets are protected in both directions, and all that should be recovered is.
@@ -386,6 +396,7 @@ mod tests {
         }
         let none = LostWans::default();
         let health = HealthStatus::of_all(&[&good(), &down()], &none, open);
+        assert_eq!(health.own_verdict(), None, "the reasons of peers are told with them");
         assert_eq!(health.text, "degraded, 1 of 2 peers protected");
         let health = HealthStatus::of_all(&[&good()], &none, closed);
         assert_eq!(health.reasons[0].text, "recovered packets cannot be injected: wan0 is down");
@@ -444,6 +455,8 @@ mod tests {
         let poor = good.with_routes(&["undrop1 is down".to_owned()]);
         assert_eq!((&*poor.state, &*poor.reasons[0].id), ("degraded", "no_route"));
         assert_eq!(poor.reasons[0].text, "packets to a peer may not take the tunnel: undrop1 is down");
+        let verdict = "gateway degraded: packets to a peer may not take the tunnel: undrop1 is down";
+        assert_eq!(poor.own_verdict().as_deref(), Some(verdict));
     }
 
     #[test]

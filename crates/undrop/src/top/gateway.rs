@@ -20,14 +20,17 @@ const EVENTS_SHOWN: usize = 5;
 /// Renders the status in a number of rows, with the record of losses if it can be read.
 pub(super) fn render_in(rows: usize, status: &Status, losses: Option<&Losses>) -> String {
     let gateway = &status.gateway;
-    let mut lines = vec![
-        format!("gateway on {}, up {}: {}", gateway.wans(), duration(gateway.uptime_s), status.health.text),
-        String::new(),
-        format!(
-            "{:<20}{:>4} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8}",
-            "PEER, LAST 10 s", "", "BIT/S", "LOST %", "RECOV %", "STAY %", "DELAY", "OVER %"
-        ),
-    ];
+    let head =
+        format!("gateway on {}, up {}: {}", gateway.wans(), duration(gateway.uptime_s), status.health.text);
+    let mut lines = vec![head];
+    // Parts that nobody protects have a line with those of the rack.
+    let own = status.health.own_reasons().filter(|reason| reason.id != "part_unprotected");
+    lines.extend(own.map(|reason| format!("  ! {}", reason.text)));
+    lines.push(String::new());
+    lines.push(format!(
+        "{:<20}{:>4} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8}",
+        "PEER, LAST 10 s", "", "BIT/S", "LOST %", "RECOV %", "STAY %", "DELAY", "OVER %"
+    ));
     let mut peers: Vec<Block<'_>> = status.peers.iter().map(|peer| (peer, of_peer(peer, losses))).collect();
     let rack: Vec<String> = status.rack.iter().flat_map(rack).collect();
     let events = &status.events[status.events.len().saturating_sub(EVENTS_SHOWN)..];
@@ -329,6 +332,22 @@ mod tests {
         }
         // One that is longer than the screen is cut.
         assert!((1..9).all(|rows| render_in(rows, &status, None).lines().count() <= rows.max(4)));
+    }
+
+    #[test]
+    fn a_gateway_says_what_is_wrong_with_itself_below_its_verdict() {
+        let reason = |id: &str, peer: Option<&str>| ReasonStatus {
+            id: id.to_owned(),
+            peer: peer.map(str::to_owned),
+            text: format!("text of {id}"),
+        };
+        let reasons = [("no_tap", None), ("no_route", None), ("part_unprotected", None)].into_iter();
+        let reasons = reasons.chain([("peer_down", Some("osaka"))]).map(|(id, peer)| reason(id, peer));
+        let text = "degraded, 1 of 2 peers protected".to_owned();
+        let health = HealthStatus { state: "degraded".to_owned(), reasons: reasons.collect(), text };
+        let shown = render(&Status { health, ..Status::default() }, None);
+        let expected = "degraded, 1 of 2 peers protected\n  ! text of no_tap\n  ! text of no_route\n\nPEER";
+        assert!(shown.contains(expected), "{shown}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use netlab::bridge::{BridgeLan, BridgeLanConfig, HOST};
 use netlab::emulator::EmulatorConfig;
 use netlab::namespace::Child;
 use netlab::privilege;
-use netlab::topology::{TwoSites, TwoSitesConfig};
+use netlab::topology::{TwoSites, TwoSitesConfig, WAN};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -19,6 +19,7 @@ use simnet::link::LinkConfig;
 use stage::gateways::{End, GatewayPair, Setting};
 use testkit::wait_for;
 
+use crate::by_tunnel::ip;
 use crate::pair::PROGRAM;
 
 /// A service manager's socket.
@@ -62,7 +63,9 @@ fn a_gateway_tells_its_service_manager_each_step_and_ends_when_its_loop_hangs() 
     }
     let link = EmulatorConfig::symmetric(LinkConfig::default());
     let sites = TwoSites::build(&TwoSitesConfig::default(), &link).unwrap();
-    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &Setting::layered()).unwrap();
+    // In a user namespace the other way is impossible, and told first.
+    let setting = Setting { injection: "tun", ..Setting::layered() };
+    let mut pair = GatewayPair::start(Path::new(PROGRAM), &End::of(&sites), &setting).unwrap();
     pair.kill(1).unwrap();
     let directory = pair.config(1).parent().unwrap().to_owned();
     let (path, log) = (directory.join("notify.sock"), directory.join("supervised.log"));
@@ -73,6 +76,17 @@ fn a_gateway_tells_its_service_manager_each_step_and_ends_when_its_loop_hangs() 
     pair.wait_until_up(Duration::from_secs(30)).unwrap();
     (0..3).for_each(|_| drop(manager.wait_for("WATCHDOG=1")));
     manager.wait_for("STATUS=10.81.9.1:4700: protected");
+    // What is wrong with the gateway itself comes first.
+    let rename = |from: &str, to: &str| {
+        ip(&sites.b.gateway, &["link", "set", from, "down"]);
+        ip(&sites.b.gateway, &["link", "set", from, "name", to]);
+        ip(&sites.b.gateway, &["link", "set", to, "up"]);
+    };
+    rename(WAN, "gone0");
+    let text = manager.wait_for("STATUS=gateway down: the WAN interface wan0 is gone");
+    assert!(text.contains("; 10.81.9.1:4700: "), "{text}");
+    rename("gone0", WAN);
+    manager.wait_for("STATUS=10.81.9.1:4700: ");
     child.signal(Signal::SIGHUP).unwrap();
     manager.wait_for("RELOADING=1\nMONOTONIC_USEC=");
     manager.wait_for("READY=1");

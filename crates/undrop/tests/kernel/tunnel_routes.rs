@@ -228,7 +228,16 @@ fn a_device_that_cannot_be_created_again_is_a_reason_for_poor_health() {
     wait_for_log(&pair, "packets to a peer may not take the tunnel: cannot create TUN device undrop1");
     let (code, document) = health_of(&pair, 0);
     assert_ne!(code, Some(0));
-    assert!(reason(&document, "no_route").contains("undrop1"), "{document}");
+    let why = reason(&document, "no_route");
+    assert!(why.contains("undrop1"), "{document}");
+    let control = config::read(&pair.config(0)).control().unwrap();
+    let shown = |words: &[&str]| {
+        let output = Command::new(PROGRAM).args(words).arg("--control").arg(&control).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (status, top) = (shown(&["gateway", "status"]), shown(&["top", "--once"]));
+    assert!(status.contains(&format!("\nNO ROUTE: {why}\n")), "{status}");
+    assert!(top.contains("\n  ! packets to a peer may not take the tunnel: cannot create"), "{top}");
     assert_eq!(closing(&sites), both(&sites));
     ip(&sites.a.gateway, &["link", "del", "undrop1"]);
     wait_for_log(&pair, "packets to all peers in tunnel mode take the tunnel again");

@@ -28,6 +28,7 @@ pub(super) fn render(status: &Status) -> String {
         bytes(status.memory_bytes),
     );
     let _ = writeln!(text, "{}", status.health.text);
+    watched::own_reasons(&mut text, &status.health);
     interfaces(&mut text, gateway);
     if let Some(reason) = &gateway.mtu_reason {
         let _ = writeln!(text, "TCP SEGMENTS ARE NOT LIMITED, so that repairs are cut in two: {reason}");
@@ -399,8 +400,8 @@ pub(crate) fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use maelstrom::status::{
-        BurstStatus, EgressStatus, GatewayStatus, HealthStatus, IngressStatus, PathStatus, RequestStatus,
-        SCHEMA,
+        BurstStatus, EgressStatus, GatewayStatus, HealthStatus, IngressStatus, PathStatus, ReasonStatus,
+        RequestStatus, SCHEMA,
     };
 
     use super::*;
@@ -655,6 +656,27 @@ peer osaka (10.81.9.2:4700): up, heard 120 ms ago, round trip 100.2 ms, 2 sessio
         assert!(shown.contains("\nNO TAP: "), "{shown}");
         let expected = "  other                    1,200  incoming captures not cut\n                               7  pauses of recovery";
         assert!(shown.ends_with(expected), "{shown}");
+    }
+
+    #[test]
+    fn the_reasons_of_the_gateway_itself_have_a_line_each() {
+        let mut status = status();
+        let reason = |id: &str, peer: Option<&str>| ReasonStatus {
+            id: id.to_owned(),
+            peer: peer.map(str::to_owned),
+            text: format!("text of {id}"),
+        };
+        status.health.text = "degraded, 1 of 1 peers protected".to_owned();
+        // Those of peers are told with them, and others have a line with more of what is known.
+        status.health.reasons = [("no_route", None), ("no_injection", None), ("peer_down", Some("osaka"))]
+            .into_iter()
+            .chain([("no_tap", None), ("injection_by_tun", None), ("part_unprotected", None)])
+            .map(|(id, peer)| reason(id, peer))
+            .collect();
+        let shown = render(&status);
+        let expected = "\ndegraded, 1 of 1 peers protected\nNO ROUTE: text of no_route\n\
+                        NO INJECTION: text of no_injection\n\npeer osaka";
+        assert!(shown.contains(expected), "{shown}");
     }
 
     #[test]

@@ -1,11 +1,24 @@
 //! The verdict about each peer, the last seconds, minutes and hour, and the latest events as text.
 
-use maelstrom::status::{EventStatus, FateStatus, PeerStatus, WindowStatus};
+use std::fmt::Write as _;
+
+use maelstrom::status::{EventStatus, FateStatus, HealthStatus, PeerStatus, WindowStatus};
 
 use super::table::{duration, number, row};
 
+/// Reasons of a gateway itself of which the table says more in lines of their own.
+const TOLD_ELSEWHERE: [&str; 3] = ["injection_by_tun", "no_tap", "part_unprotected"];
+
 /// Maximum number of events that are shown; the JSON has more.
 const EVENTS_SHOWN: usize = 5;
+
+/// Appends a line for each reason why the gateway itself is not healthy.
+pub(super) fn own_reasons(text: &mut String, health: &HealthStatus) {
+    let told_here = |id: &str| !TOLD_ELSEWHERE.contains(&id);
+    for reason in health.own_reasons().filter(|reason| told_here(&reason.id)) {
+        let _ = writeln!(text, "{}: {}", reason.id.replace('_', " ").to_uppercase(), reason.text);
+    }
+}
 
 /// Appends the verdict about a peer, and the reasons why it is not protected.
 pub(super) fn verdict(text: &mut String, peer: &PeerStatus) {
