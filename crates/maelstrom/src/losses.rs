@@ -507,7 +507,7 @@ pub(crate) mod tests {
                 ..saved(name, AT[0], 1)
             };
             let peers = record.iter().map(of_host).collect();
-            Losses { schema: String::new(), peers }.of_peers(&configured(wanted).peers)
+            Losses { schema: String::new(), events: Vec::new(), peers }.of_peers(&configured(wanted).peers)
         };
         let (osaka, kobe, here, there) =
             (Some("osaka"), Some("kobe"), "here.example:4700", "there.example:4700");

@@ -47,7 +47,7 @@ pub(crate) struct Ports {
     pub(crate) signs: Signs,
 }
 
-/// What TUN devices counted that are gone.
+/// Counts of TUN devices that are gone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gone {
     untaken: u64,

@@ -53,8 +53,8 @@ impl Watch {
         now_us >= self.next_told_us || self.observer.has_looked(now_us)
     }
 
-    /// Returns the verdict about the gateway itself (`own`) and about all peers for the service manager, if it
-    /// is time to tell it: as soon as the first or the condition of a peer changes, and else every 10 s.
+    /// Returns the verdict about the gateway itself (`own`) and about all peers for the service manager, if
+    /// it is time to tell it: as soon as the first or the condition of a peer changes, and else every 10 s.
     pub(crate) fn news(
         &mut self,
         now_us: u64,

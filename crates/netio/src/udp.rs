@@ -159,7 +159,7 @@ impl RepairSocket {
         // The other process may be an older program.
         options::report_tos(&socket, address.is_ipv4())?;
         options::report_arrival(&socket);
-        // What the kernel has dropped so far belongs to the other process.
+        // Drops of the kernel so far belong to the other process.
         let mut adopted = Self { is_filtered: true, ..Self::of(socket) };
         adopted.accept_from_all();
         Ok(adopted)

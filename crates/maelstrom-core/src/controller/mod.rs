@@ -202,7 +202,7 @@ impl Controller {
         &self.decision
     }
 
-    /// Whether protection is to be thinned. The egress need not follow, nor at once.
+    /// Whether protection should be thinned. The egress need not follow, nor at once.
     pub fn wants_thin(&self) -> bool {
         self.thin.is_on()
     }

@@ -108,7 +108,7 @@ fn a_route_that_becomes_longer_and_lossy_is_recovered_after_seconds() {
     let jitter_us = 5_000.0;
     let lossy = Route { loss: |_| 0.001, ..CLEAN };
     let jittery = Route { jitter_us, ..LONGER };
-    // What was known of the link, its route, and the longer one.
+    // Knowledge of the link, its route, and the longer one.
     let cases = [
         ("nothing known", CLEAN, CLEAN, LONGER),
         ("a queue of 9 ms", overflows::<9>(), CLEAN, LONGER),

@@ -288,9 +288,9 @@ fn an_orderly_stop_removes_its_routes_although_the_kernel_makes_it_wait() {
     let sites = sites();
     let mut pair = start(&sites, "");
     pair.kill(1).unwrap();
-    let text = std::fs::read_to_string(pair.config(1)).unwrap();
+    let text = fs::read_to_string(pair.config(1)).unwrap();
     let further: String = (0..30).map(|n| format!("\"10.90.{n}.0/24\", ")).collect();
-    std::fs::write(pair.config(1), text.replace("networks = [", &format!("networks = [{further}"))).unwrap();
+    fs::write(pair.config(1), text.replace("networks = [", &format!("networks = [{further}"))).unwrap();
     let [socket, log] = ["stop.sock", "stop.log"].map(|file| pair.config(1).with_file_name(file));
     let manager = Manager::new(&socket);
     // With its limit, a process ends that has not turned for 2.25 s.
@@ -302,7 +302,7 @@ fn an_orderly_stop_removes_its_routes_although_the_kernel_makes_it_wait() {
     thread::sleep(Duration::from_millis(3_200));
     drop(held);
     let ended = wait_for(|| child.try_wait().unwrap()).and_then(|status| status.code());
-    assert_eq!(ended, Some(0), "{}", std::fs::read_to_string(&log).unwrap());
+    assert_eq!(ended, Some(0), "{}", fs::read_to_string(&log).unwrap());
     assert_eq!(closing_in(&sites.b.gateway), [""; 0]);
 }
 

@@ -76,7 +76,7 @@ fn a_gateway_tells_its_service_manager_each_step_and_ends_when_its_loop_hangs() 
     pair.wait_until_up(Duration::from_secs(30)).unwrap();
     (0..3).for_each(|_| drop(manager.wait_for("WATCHDOG=1")));
     manager.wait_for("STATUS=10.81.9.1:4700: protected");
-    // What is wrong with the gateway itself comes first.
+    // Faults of the gateway itself come first.
     let rename = |from: &str, to: &str| {
         ip(&sites.b.gateway, &["link", "set", from, "down"]);
         ip(&sites.b.gateway, &["link", "set", from, "name", to]);
