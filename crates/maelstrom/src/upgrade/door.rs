@@ -3,7 +3,8 @@
 use std::io::{self, Read, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use daemon::control::Control;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ const REQUEST_US: u64 = 2_000_000;
 const REQUEST: &[u8] = b"upgrade\n";
 /// Longest wait for an answer: longer than all steps of an upgrade may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for the new process to take the places of the sockets.
+const PLACES: Duration = Duration::from_secs(5);
 /// Longest answer in bytes.
 const ANSWER_MAX: u64 = 1 << 16;
 
@@ -85,7 +88,20 @@ pub fn request(control: &Path) -> Result<Outcome, RequestError> {
         Read::by_ref(&mut stream).take(ANSWER_MAX).read_to_end(&mut answer)?;
         Ok(serde_json::from_slice(&answer)?)
     };
-    ask().map_err(|source| RequestError::Unanswered { path, source })
+    let outcome = ask().map_err(|source| RequestError::Unanswered { path: path.clone(), source })?;
+    if matches!(outcome, Outcome::Upgraded { .. }) {
+        wait_for_place(&path);
+    }
+    Ok(outcome)
+}
+
+/// Waits until the new process has taken the places of the sockets, of which this one is the last: a command
+/// that follows at once must find them.
+fn wait_for_place(path: &Path) {
+    let begun = Instant::now();
+    while UnixStream::connect(path).is_err() && begun.elapsed() < PLACES {
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn socket(control: &Path) -> PathBuf {
@@ -156,6 +172,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_outcome_comes_when_the_new_process_has_the_socket() {
+        let path = std::env::temp_dir().join(format!("undrop-door-place-{}", std::process::id()));
+        let mut door = Door::default();
+        door.listen(&path);
+        let asking = thread::spawn({
+            let path = path.clone();
+            move || request(&path)
+        });
+        let mut now_us = 0;
+        let client = loop {
+            now_us += LOOK_US;
+            if let Some(client) = door.look(now_us) {
+                break client;
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        door.abandon();
+        let outcome = Outcome::Upgraded { process: 7, sessions: 1, after_us: 900 };
+        answer(client, &outcome);
+        thread::sleep(Duration::from_millis(100));
+        assert!(!asking.is_finished(), "nobody listens");
+        door.listen(&path);
+        assert_eq!(asking.join().unwrap().unwrap(), outcome);
+        drop(door);
+        let _ = std::fs::remove_file(socket(&path));
+    }
+
+    #[test]
     fn only_a_client_that_asks_is_answered() {
         let path = std::env::temp_dir().join(format!("undrop-door-{}", std::process::id()));
         assert!(matches!(request(&path), Err(RequestError::Absent { .. })));
@@ -164,7 +208,7 @@ mod tests {
         let silent = UnixStream::connect(socket(&path)).unwrap();
         let mut talker = UnixStream::connect(socket(&path)).unwrap();
         talker.write_all(b"upgrade, please\n").unwrap();
-        let asking = std::thread::spawn({
+        let asking = thread::spawn({
             let path = path.clone();
             move || request(&path)
         });
@@ -173,7 +217,7 @@ mod tests {
         while asked.is_none() && now_us < 100 * REQUEST_US {
             now_us += LOOK_US;
             asked = door.look(now_us);
-            std::thread::sleep(Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         assert!(now_us > REQUEST_US, "the silent one had its time");
         let outcome = Outcome::Upgraded { process: 7, sessions: 1, after_us: 900 };

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use maelstrom::config::Schedule;
@@ -78,9 +79,18 @@ fn requests_bring_back_bursts_that_the_window_cannot_and_without_them_these_stay
         assert_eq!(document["schema"], "undrop.gateway.cache/1");
         document["peers"][0]["flows"].as_array().unwrap().clone()
     };
-    let flows = cache(sites.b.host_v4(0).to_string());
-    let kept = flows.iter().find(|flow| flow["protocol"] == 17 && flow["packets"].as_u64() > Some(50));
-    assert!(kept.is_some_and(|flow| flow["source"] == *sites.a.host_v4(0).to_string()), "{flows:?}");
+    // Packets are kept for less than half a second.
+    let is_kept = thread::scope(|scope| {
+        let stream = scope.spawn(|| udp_stream(between, &plan, &mut unwatched).unwrap());
+        let (from, mut is_kept) = (sites.a.host_v4(0).to_string(), false);
+        while !is_kept && !stream.is_finished() {
+            let flows = cache(sites.b.host_v4(0).to_string());
+            let of_stream = |flow: &&Value| flow["protocol"] == 17 && flow["packets"].as_u64() > Some(50);
+            is_kept = flows.iter().find(of_stream).is_some_and(|flow| flow["source"] == *from);
+        }
+        is_kept
+    });
+    assert!(is_kept, "no look at the cache has shown the stream");
     assert!(
         cache("192.0.2.1".to_owned()).is_empty() && cache(format!("{}:9", sites.b.host_v4(0))).is_empty()
     );
