@@ -4,7 +4,7 @@ use std::io::{self, Read, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use daemon::control::Control;
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,9 @@ const REQUEST_US: u64 = 2_000_000;
 const REQUEST: &[u8] = b"upgrade\n";
 /// Longest wait for an answer: longer than all steps of an upgrade may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest wait for the new process to take the places of the sockets.
-const PLACES: Duration = Duration::from_secs(5);
+/// Interval between looks whether the new process has taken the places of the sockets, and their number.
+const PLACE_LOOK: Duration = Duration::from_millis(5);
+const PLACE_LOOKS: u32 = 1_000;
 /// Longest answer in bytes.
 const ANSWER_MAX: u64 = 1 << 16;
 
@@ -98,9 +99,11 @@ pub fn request(control: &Path) -> Result<Outcome, RequestError> {
 /// Waits until the new process has taken the places of the sockets, of which this one is the last: a command
 /// that follows at once must find them.
 fn wait_for_place(path: &Path) {
-    let begun = Instant::now();
-    while UnixStream::connect(path).is_err() && begun.elapsed() < PLACES {
-        thread::sleep(Duration::from_millis(5));
+    for _ in 0..PLACE_LOOKS {
+        if UnixStream::connect(path).is_ok() {
+            return;
+        }
+        thread::sleep(PLACE_LOOK);
     }
 }
 

@@ -27,6 +27,17 @@ fn since(earlier: &PeerStatus, later: &PeerStatus) -> [u64; 3] {
     std::array::from_fn(|at| later[at] - earlier[at])
 }
 
+/// Flows of the gateway of this file whose packets are kept, with this end.
+fn kept_flows(config: &Path, end: &str) -> Vec<Value> {
+    let mut command = Command::new(PROGRAM);
+    command.args(["gateway", "cache", "--json", "--flow", end, "--config"]).arg(config);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema"], "undrop.gateway.cache/1");
+    document["peers"][0]["flows"].as_array().unwrap().clone()
+}
+
 /// A window of 256 at 1/8 recovers bursts of up to 28 packets.
 #[test]
 fn requests_bring_back_bursts_that_the_window_cannot_and_without_them_these_stay_lost() {
@@ -70,15 +81,7 @@ fn requests_bring_back_bursts_that_the_window_cannot_and_without_them_these_stay
     stream_until(&pair, &|[lost, recovered, requested]| requested > 60 && 2 * recovered > lost);
     let answers = peer(&pair, 0).egress.answers;
     assert!(answers > 60, "{answers}");
-    let cache = |flow: String| {
-        let mut command = Command::new(PROGRAM);
-        command.args(["gateway", "cache", "--json", "--flow", &flow, "--config"]).arg(pair.config(0));
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(document["schema"], "undrop.gateway.cache/1");
-        document["peers"][0]["flows"].as_array().unwrap().clone()
-    };
+    let cache = |flow: String| kept_flows(&pair.config(0), &flow);
     // Packets are kept for less than half a second.
     let is_kept = thread::scope(|scope| {
         let stream = scope.spawn(|| udp_stream(between, &plan, &mut unwatched).unwrap());
