@@ -3,8 +3,8 @@
 //!
 //! The device of the tunnel disappears with the process, and its routes with it. These routes are worse than
 //! any other, so that they count from then on, and they stay when the process is killed. An orderly stop
-//! removes them, and so does the next start if the file asks for them no longer. A gateway without a peer in
-//! tunnel mode leaves all of them alone: those of the name in its file may be another gateway's.
+//! removes them, and the next start those to networks that its file does not name. A gateway without a peer
+//! in tunnel mode leaves all of them alone: those of the name in its file may be another gateway's.
 
 use std::io;
 use std::net::IpAddr;

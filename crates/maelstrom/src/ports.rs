@@ -97,6 +97,28 @@ pub(crate) struct Replacement {
     pub(crate) ends_tunnel: bool,
 }
 
+impl Outlets {
+    /// Adds the sockets of further paths and of groups. The repair socket is bound to no interface yet.
+    pub(crate) fn open(
+        socket: RepairSocket,
+        inlets: Vec<Option<Inlet>>,
+        tunnel: Option<Tunnel>,
+        config: &GatewayConfig,
+    ) -> Self {
+        Self {
+            socket,
+            listen_by: None,
+            doors: doors::ends(config).into_iter().map(Door::open).collect(),
+            overflowed_before: 0,
+            inlets,
+            wan_of: config.wan_numbers(),
+            tunnel,
+            groups: groups::ports(Vec::new(), config),
+            is_silent: false,
+        }
+    }
+}
+
 impl Ports {
     pub(crate) fn open(config: &GatewayConfig, signs: Signs) -> Result<Self, StartError> {
         let socket = open_socket(config, None)?;
@@ -104,20 +126,7 @@ impl Ports {
         let tunnel = open_tunnel(config)?;
         let unset = tunnel.as_ref().and_then(|tunnel| routes::set(tunnel, config).into_iter().next());
         unset.map_or(Ok(()), Err)?;
-        let doors = doors::ends(config).into_iter().map(Door::open).collect();
-        let groups = groups::ports(Vec::new(), config);
-        let wan_of = config.wan_numbers();
-        let mut outlets = Outlets {
-            socket,
-            listen_by: None,
-            doors,
-            overflowed_before: 0,
-            inlets,
-            wan_of,
-            tunnel,
-            groups,
-            is_silent: false,
-        };
+        let mut outlets = Outlets::open(socket, inlets, tunnel, config);
         let bound = outlets.bind_listen(config.gateway.listen_interface.as_deref());
         bound.map_err(|error| StartError::new("bind the socket of `listen` to its interface", error))?;
         Ok(Self::of(wans, outlets, signs))

@@ -13,12 +13,10 @@ use crate::agreement::Agreement;
 use crate::cached::CacheSocket;
 use crate::config::GatewayConfig;
 use crate::device_mtu::DeviceMtu;
-use crate::doors::{self, Door};
 use crate::engine::Engine;
 use crate::errands::Errands;
 use crate::error::StartError;
 use crate::exporter::Exporter;
-use crate::groups;
 use crate::guard;
 use crate::inbox::Inbox;
 use crate::lag::Lag;
@@ -103,20 +101,7 @@ impl Passive {
         let tunnel = tunnel.map(Tunnel::adopt).transpose()?;
         let racked = config.rack.as_ref().zip(rack);
         let rack = racked.map(|(rack, left)| Racked::resume(clock_us(), rack, left)).transpose()?;
-        let doors = doors::ends(&config).into_iter().map(Door::open).collect();
-        let groups = groups::ports(Vec::new(), &config);
-        let wan_of = config.wan_numbers();
-        let mut outlets = Outlets {
-            socket,
-            listen_by: None,
-            doors,
-            overflowed_before: 0,
-            inlets,
-            wan_of,
-            tunnel,
-            groups,
-            is_silent: false,
-        };
+        let mut outlets = Outlets::open(socket, inlets, tunnel, &config);
         // The file of the other process may have named another interface.
         let by = config.gateway.listen_interface.as_deref();
         if let Err(error) = outlets.bind_listen(by) {

@@ -210,6 +210,8 @@ fn a_path_behind_a_nat_is_found_again_when_its_mapping_is_forgotten() {
     let port = || paths(&peer(&lab.pair, 0))[1].address.port();
     let before = port();
     assert!((20_000..30_000).contains(&before), "{before}");
+    // Ends that start at once may begin two sessions before they agree on one.
+    let sessions = peer(&lab.pair, 0).sessions;
     conntrack::forget(&lab.paths.sites.b.gateway).unwrap();
     wait_for_peer(&lab.pair, 0, "the path has another port", |peer| {
         paths(peer)[1].address.port() != before && paths(peer)[1].alive
@@ -217,7 +219,7 @@ fn a_path_behind_a_nat_is_found_again_when_its_mapping_is_forgotten() {
     silence(&lab, true);
     lab.wait_for_paths([false, true]);
     lab.assert_all_of_a_stream_arrive(2);
-    assert_eq!(peer(&lab.pair, 0).sessions, 1, "{}", lab.pair.logs());
+    assert_eq!(peer(&lab.pair, 0).sessions, sessions, "{}", lab.pair.logs());
     lab.pair.stop().unwrap();
 }
 
