@@ -114,7 +114,7 @@ impl Gateway {
                 continue;
             };
             if peer.shows(now_us, packet.destination()) {
-                peer.handle_incoming(now_us, &packet, out);
+                peer.handle_recovered_copy(now_us, &packet, out);
             }
         }
         self.known = known;

@@ -29,6 +29,8 @@ pub(crate) struct IngressCx<'a> {
     pub(crate) sent: Option<SendTime>,
     /// Mark of the datagram in use; a repair has none that matters.
     pub(crate) ecn: Ecn,
+    /// Whether a packet has not arrived: another gateway of the peer's rack has recovered it.
+    pub(crate) is_copy: bool,
     /// Whether packets are put in order before the driver gets them.
     pub(crate) is_ordered: bool,
     pub(crate) recovered: &'a mut Queue<Origin>,

@@ -14,6 +14,15 @@ use crate::packet::Packet;
 impl Peer {
     /// Takes a packet that arrived from this peer's site at `now_us`.
     pub(crate) fn handle_incoming(&mut self, now_us: u64, packet: &Packet<'_>, out: &mut Outbox) {
+        self.handle_present(now_us, packet, false, out);
+    }
+
+    /// Takes a packet from this peer's site that another gateway of its rack has recovered.
+    pub(crate) fn handle_recovered_copy(&mut self, now_us: u64, packet: &Packet<'_>, out: &mut Outbox) {
+        self.handle_present(now_us, packet, true, out);
+    }
+
+    fn handle_present(&mut self, now_us: u64, packet: &Packet<'_>, is_copy: bool, out: &mut Outbox) {
         // The far gateway's own datagrams to us are never coded.
         if packet.is_udp_to(self.listen) {
             return;
@@ -32,6 +41,7 @@ impl Peer {
             return self.ingress.on_foreign_packet();
         }
         let (ingress, mut cx) = self.ingress_and_cx(now_us, &mut out.recovered);
+        cx.is_copy = is_copy;
         ingress.handle_packet(&mut cx, packet);
     }
 
@@ -97,6 +107,7 @@ impl Peer {
             repair: None,
             sent: None,
             ecn: Ecn::NotEct,
+            is_copy: false,
             is_ordered,
             recovered: self.order.as_mut().map_or(recovered, |order| &mut order.incoming),
         };

@@ -316,6 +316,28 @@ fn a_packet_that_is_late_for_two_gateways_arrives_once() {
     assert!(recovered.iter().sum::<u64>() >= 50, "{recovered:?}");
 }
 
+/// Two gateways name packets at different places, so that one session often misses what the other recovers.
+#[test]
+fn what_one_gateway_recovers_is_no_late_arrival_for_another() {
+    let mut net = Net::with(Schedule::Layered { r: 8, interleaves: vec![1, 10] });
+    net.hold(ONE, &parts());
+    net.advance(1_000_000);
+    net.hold(TWO, &parts());
+    for n in 0..3_000_u32 {
+        net.send(0, n > 200 && n.wrapping_mul(0x9E37_79B9) >> 16 & 31 == 0);
+    }
+    let (lost, [to_far, _]) = (net.lost[FAR].len() as u64, net.settle());
+    assert_eq!(to_far.1, 0, "nothing arrives twice");
+    assert!(lost > 50 && to_far.0 < 5, "{lost} lost, {} of them stayed so", to_far.0);
+    for peer in 0..2 {
+        let (ingress, wait_us) = net.status(FAR, peer, |peer| (peer.ingress.clone(), peer.wait_us));
+        assert!(ingress.recovered_packets > 5, "both recover some: {ingress:?}");
+        assert_eq!((ingress.late, ingress.after_recovery), (0, 0), "{ingress:?}");
+        assert!(wait_us < 1_000, "repairs wait {wait_us} us although no packet is late");
+        assert!(ingress.source_packets <= 3_000 - lost, "a packet that is recovered has not arrived");
+    }
+}
+
 #[test]
 fn a_part_of_a_dead_gateway_is_protected_once_another_one_says_so() {
     let mut net = Net::up();
