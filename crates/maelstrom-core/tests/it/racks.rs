@@ -330,7 +330,7 @@ fn what_one_gateway_recovers_is_no_late_arrival_for_another() {
     assert_eq!(to_far.1, 0, "nothing arrives twice");
     assert!(lost > 50 && to_far.0 < 5, "{lost} lost, {} of them stayed so", to_far.0);
     for peer in 0..2 {
-        let (ingress, wait_us) = net.status(FAR, peer, |peer| (peer.ingress.clone(), peer.wait_us));
+        let (ingress, wait_us) = net.status(FAR, peer, |peer| (*peer.ingress, peer.wait_us));
         assert!(ingress.recovered_packets > 5, "both recover some: {ingress:?}");
         assert_eq!((ingress.late, ingress.after_recovery), (0, 0), "{ingress:?}");
         assert!(wait_us < 1_000, "repairs wait {wait_us} us although no packet is late");
